@@ -1,0 +1,23 @@
+"""A hookable Transformer: `HookedTransformer`, its `TransformerConfig`, and `load_model`, which never goes to a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .cache import KVCache as KVCache
+from .config import RotaryConfig as RotaryConfig
+from .config import TransformerConfig as TransformerConfig
+from .errors import CheckpointError as CheckpointError
+from .errors import ConfigError as ConfigError
+from .errors import HookError as HookError
+from .errors import InputError as InputError
+from .hooks import ActivationCache as ActivationCache
+from .hooks import HookPoint as HookPoint
+from .transformer import HookedTransformer as HookedTransformer
+
+
+def load_model(source: Any, **options: Any) -> HookedTransformer:
+    """A model from a name, a folder with config.json and safetensors, or a .gguf file; see `models.loading.load_model`."""
+    from .loading import load_model
+
+    return load_model(source, **options)

@@ -1,0 +1,1 @@
+"""Attention: what a query may see (`masks`), what a call knows (`context`), and the hookable module (`softmax`)."""

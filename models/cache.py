@@ -1,0 +1,76 @@
+"""The key/value cache of incremental decoding: what each layer needs of the past, in buffers that double as they fill."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from .config import TransformerConfig
+
+New = Float[Tensor, "batch new kv_head d_head"]
+All = Float[Tensor, "batch key kv_head d_head"]
+
+
+class KVCache:
+    """Keys and values of all layers for the tokens seen so far; pass the same object to successive calls of a model.
+
+    Calls with a cache carry no gradients. Keys are stored rotated, except where the angle of a position changes as the
+    sequence grows (`dynamic` scaling).
+    """
+
+    def __init__(self, cfg: TransformerConfig) -> None:
+        self.cfg = cfg
+        self.positions: Tensor | None = None
+        self.real: Tensor | None = None
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+        self._filled: dict[int, int] = {}
+
+    @property
+    def length(self) -> int:
+        """Slots in use, padding included."""
+        return 0 if self.positions is None else self.positions.shape[1]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the keys and values in use."""
+        per_slot = [(keys[:, :1].numel() * keys.element_size(), layer) for layer, keys in self._keys.items()]
+        return sum(2 * size * self._filled[layer] for size, layer in per_slot)
+
+    def append_tokens(
+        self, positions: Int[Tensor, "batch pos"], real: Bool[Tensor, "all pos"] | None
+    ) -> tuple[Tensor, int, Tensor | None]:
+        """Record the tokens about to be processed; returns the positions of all slots, how many are past, and their padding."""
+        n_past = self.length
+        if real is None and self.real is not None:
+            real = torch.ones_like(positions, dtype=torch.bool)
+        if self.real is None and real is not None and self.positions is not None:
+            self.real = torch.ones(real.shape[0], self.length, dtype=torch.bool, device=real.device)
+        if self.positions is not None and positions.shape[0] != self.positions.shape[0]:
+            batch = max(positions.shape[0], self.positions.shape[0])
+            positions, self.positions = positions.expand(batch, -1), self.positions.expand(batch, -1)
+        self.positions = positions if self.positions is None else torch.cat((self.positions, positions), 1)
+        self.real = real if self.real is None or real is None else torch.cat((self.real, real), 1)
+        return self.positions, n_past, self.real
+
+    def extend(self, layer: int, keys: New, values: New) -> tuple[All, All]:
+        """Add one layer's new keys and values; returns all of that layer's, old and new."""
+        start = self._filled.get(layer, 0)
+        stop = start + keys.shape[1]
+        for buffers, new in ((self._keys, keys), (self._values, values)):
+            buffer = buffers.get(layer)
+            if buffer is None or stop > buffer.shape[1]:
+                buffers[layer] = _grown(buffer, new, stop)
+            buffers[layer][:, start:stop] = new
+        self._filled[layer] = stop
+        return self._keys[layer][:, :stop], self._values[layer][:, :stop]
+
+
+def _grown(buffer: Tensor | None, new: New, slots: int) -> Tensor:
+    """A larger buffer with the old content; twice the slots wanted, so that growth costs a constant per token."""
+    batch, _, heads, width = new.shape
+    larger = new.new_empty(batch, max(64, 2 * slots), heads, width)
+    if buffer is not None:
+        larger[:, : buffer.shape[1]] = buffer
+    return larger

@@ -1,0 +1,231 @@
+"""Hook points: named places in a forward pass where a tensor can be read, edited, or followed backward.
+
+The vocabulary is the classic one of HookedTransformer; `AXES` is the one list of it, with the axes of every tensor.
+A hook point that nothing hooks costs one attribute check.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .errors import HookError, closest
+
+AXES = {
+    "hook_embed": "batch pos d_model",
+    "hook_pos_embed": "batch pos d_model",
+    "hook_resid_pre": "batch pos d_model",
+    "hook_q_input": "batch pos head d_model",
+    "hook_k_input": "batch pos kv_head d_model",
+    "hook_v_input": "batch pos kv_head d_model",
+    "hook_attn_out": "batch pos d_model",
+    "hook_resid_mid": "batch pos d_model",
+    "hook_mlp_in": "batch pos d_model",
+    "hook_mlp_out": "batch pos d_model",
+    "hook_resid_post": "batch pos d_model",
+    "hook_scale": "batch pos 1",
+    "hook_normalized": "batch pos d_model",
+    "attn.hook_q": "batch pos head d_head",
+    "attn.hook_k": "batch pos kv_head d_head",
+    "attn.hook_v": "batch pos kv_head d_head",
+    "attn.hook_rot_q": "batch pos head d_head",
+    "attn.hook_rot_k": "batch pos kv_head d_head",
+    "attn.hook_attn_scores": "batch head query key",
+    "attn.hook_pattern": "batch head query key",
+    "attn.hook_z": "batch pos head d_head",
+    "attn.hook_result": "batch pos head d_model",
+    "mlp.hook_pre": "batch pos d_mlp",
+    "mlp.hook_pre_linear": "batch pos d_mlp",
+    "mlp.hook_post": "batch pos d_mlp",
+}
+"""Every hook and the axes of its tensor.
+
+`hook_scale` is what the norm divides by; `hook_normalized` is what the norm hands on, gain and bias included.
+`attn.hook_q` and `attn.hook_k` come before QK-norm and rotation, `hook_rot_q` and `hook_rot_k` after both.
+`attn.hook_attn_scores` is what the normaliser sees: scaled, soft-capped, -inf where masked.
+The `*_input` hooks and `hook_mlp_in` come before the norm and reach one reader only, never the residual stream.
+"""
+
+EXPENSIVE = ("hook_result", "hook_q_input", "hook_k_input", "hook_v_input")
+"""Computed only while hooked by name or glob; `run_with_cache` without names leaves them out."""
+
+HookFunction = Callable[..., Any]
+Names = str | Iterable[str] | Callable[[str], bool] | None
+
+
+@dataclass(eq=False)
+class _Hook:
+    function: HookFunction
+    reads_only: bool = False
+
+
+class HookPoint:
+    """One named place in the forward pass. `name` is its full hook name, `layer` its block, None outside the blocks."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.axes = AXES[kind]
+        self.name = kind
+        self.layer: int | None = None
+        self.forward_hooks: list[_Hook] = []
+        self.backward_hooks: list[_Hook] = []
+
+    def __repr__(self) -> str:
+        return f"HookPoint({self.name} [{self.axes}])"
+
+    @property
+    def is_hooked(self) -> bool:
+        return bool(self.forward_hooks or self.backward_hooks)
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether a user's hook, not just a cache, is attached."""
+        return any(not hook.reads_only for hook in self.forward_hooks) or bool(self.backward_hooks)
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        if not self.forward_hooks and not self.backward_hooks:
+            return tensor
+        for hook in tuple(self.forward_hooks):
+            if hook.reads_only:
+                hook.function(tensor, self)
+            else:
+                tensor = self._edit(tensor, hook.function)
+        return self._follow_backward(tensor) if self.backward_hooks else tensor
+
+    def _edit(self, tensor: Tensor, function: HookFunction) -> Tensor:
+        # The hook gets its own copy: in-place edits then reach neither caches, nor the autograd graph, nor other readers.
+        edited = tensor.clone()
+        returned = function(edited, self)
+        return edited if returned is None else self._checked(returned, tensor)
+
+    def _checked(self, returned: object, wanted: Tensor) -> Tensor:
+        if not isinstance(returned, Tensor):
+            raise HookError(f"hook on '{self.name}' returned {type(returned).__name__}; return a tensor or None.")
+        if returned.shape != wanted.shape:
+            raise HookError(
+                f"hook on '{self.name}' returned shape {tuple(returned.shape)}, wanted {tuple(wanted.shape)} [{self.axes}]."
+            )
+        return returned.to(dtype=wanted.dtype, device=wanted.device)
+
+    def _follow_backward(self, tensor: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            raise HookError(f"backward hook on '{self.name}' needs gradients, but they are off; run it outside torch.no_grad().")
+        # A view is a node of its own, so the hook sees the gradient at this place and not of a tensor shared with others.
+        tensor = tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_()
+        for hook in self.backward_hooks:
+            tensor.register_hook(self._backward(hook.function))
+        return tensor
+
+    def _backward(self, function: HookFunction) -> Callable[[Tensor], Tensor]:
+        def run(gradient: Tensor) -> Tensor:
+            return self._edit(gradient, function)
+
+        return run
+
+
+class ActivationCache(Mapping[str, Tensor]):
+    """Activations of one run by hook name, in the order they were computed.
+
+    `cache["blocks.0.attn.hook_pattern"]`, `cache["pattern", 0]`, `cache["resid_post", -1]` and `cache["scale", 0, "ln1"]`
+    name tensors; `cache["embed"]` names one outside the blocks.
+    """
+
+    def __init__(self, activations: Mapping[str, Tensor], n_layers: int) -> None:
+        self._activations = dict(activations)
+        self.n_layers = n_layers
+
+    def __getitem__(self, key: str | tuple[Any, ...]) -> Tensor:
+        name = key if isinstance(key, str) and key in self._activations else act_name(*_as_tuple(key), n_layers=self.n_layers)
+        if name not in self._activations:
+            raise KeyError(f"cache has no '{name}'{closest(name, self._activations)}; it holds {len(self)} activations.")
+        return self._activations[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._activations)
+
+    def __len__(self) -> int:
+        return len(self._activations)
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            self[key]  # type: ignore[index]
+        except (KeyError, TypeError):
+            return False
+        return True
+
+    def __repr__(self) -> str:
+        total = sum(tensor.numel() * tensor.element_size() for tensor in self.values())
+        return f"ActivationCache({len(self)} activations, {total / 2**20:.1f} MiB)"
+
+    def to(self, *args: Any, **kwargs: Any) -> ActivationCache:
+        """A cache with every tensor moved or cast, as `Tensor.to`."""
+        return ActivationCache({name: tensor.to(*args, **kwargs) for name, tensor in self.items()}, self.n_layers)
+
+
+_ALIASES = {
+    "attn": "pattern",
+    "attn_logits": "attn_scores",
+    "query": "q",
+    "key": "k",
+    "value": "v",
+    "mlp_pre": "pre",
+    "mlp_post": "post",
+}
+_OUTSIDE = ("embed", "pos_embed")
+
+
+def act_name(short: str, layer: int | str | None = None, where: str | None = None, *, n_layers: int | None = None) -> str:
+    """Full hook name of a short one: ("pattern", 3) is "blocks.3.attn.hook_pattern"; full names pass unchanged.
+
+    `where` names a norm, as in ("scale", 0, "ln1"); ("scale", "ln_final") is the final norm's. A negative layer counts
+    from the end when n_layers is given.
+    """
+    if "hook_" in short and layer is None:
+        return short
+    kind = _ALIASES.get(short, short).removeprefix("hook_")
+    if isinstance(layer, str):
+        return f"{layer}.hook_{kind}"
+    if layer is None:
+        return f"hook_{kind}" if kind in _OUTSIDE else f"ln_final.hook_{kind}"
+    if layer < 0 and n_layers is not None:
+        layer += n_layers
+    if where is None:
+        where = next((part for part in ("attn", "mlp") if f"{part}.hook_{kind}" in AXES), None)
+    return f"blocks.{layer}.{where}.hook_{kind}" if where else f"blocks.{layer}.hook_{kind}"
+
+
+def _as_tuple(key: str | tuple[Any, ...]) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def select_names(names: Names, available: Iterable[str]) -> list[str]:
+    """The hook names that a string, glob, list of them, or predicate selects, in the order of `available`.
+
+    None selects all but the expensive ones. Raises HookError on a name or glob that matches nothing.
+    """
+    available = list(available)
+    if names is None:
+        return [name for name in available if not name.endswith(EXPENSIVE)]
+    if callable(names):
+        chosen = {name for name in available if names(name)}
+        if not chosen:
+            raise HookError(f"names selects none of the {len(available)} hooks; they are listed in model.hook_names.")
+    else:
+        chosen = {match for name in ([names] if isinstance(names, str) else names) for match in _matches(name, available)}
+    return [name for name in available if name in chosen]
+
+
+def _matches(name: str, available: list[str]) -> list[str]:
+    if not isinstance(name, str):
+        raise HookError(f"a hook name must be a string, got {name!r}; `act_name` makes one from a short name and a layer.")
+    if name in available:
+        return [name]
+    found = fnmatch.filter(available, name) if any(char in name for char in "*?[") else []
+    if not found:
+        raise HookError(f"no hook is called '{name}'{closest(name, available)}; all are listed in model.hook_names.")
+    return found

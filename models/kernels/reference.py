@@ -1,0 +1,49 @@
+"""Dense attention, step by step, as every hook sees it.
+
+Queries and keys are [batch, pos, head, d_head], scores and pattern [batch, head, query, key].
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ..norms import widened
+
+Queries = Float[Tensor, "batch query head d_head"]
+Keys = Float[Tensor, "batch key kv_head d_head"]
+Weights = Float[Tensor, "batch head query key"]
+Mask = Bool[Tensor, "#batch 1 query key"]
+
+
+def repeat_kv(x: Keys, n_heads: int) -> Float[Tensor, "batch key head d_head"]:
+    """One key or value per query head: query head h reads KV head h // (n_heads / kv_heads)."""
+    return x.repeat_interleave(n_heads // x.shape[2], dim=2) if n_heads != x.shape[2] else x
+
+
+def attention_scores(q: Queries, k: Keys, mask: Mask | None, scale: float, softcap: float | None) -> Weights:
+    """What the softmax sees: scale * q.k, bent into (-softcap, softcap) by tanh where the model does so, -inf where masked."""
+    k = repeat_kv(k, q.shape[2])
+    scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) * scale
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    return scores if mask is None else scores.masked_fill(~mask, float("-inf"))
+
+
+def softmax_pattern(scores: Weights) -> Weights:
+    """Softmax over keys, at least in float32; a row that sees no key gets weight 0 everywhere, and no NaN forward or backward."""
+    empty = (scores == float("-inf")).all(-1, keepdim=True)
+    pattern = torch.softmax(widened(scores).masked_fill(empty, 0.0), -1)
+    return pattern.masked_fill(empty, 0.0).to(scores.dtype)
+
+
+def mix_values(pattern: Weights, v: Keys) -> Queries:
+    """z[query] = sum over keys of pattern * v."""
+    v = repeat_kv(v, pattern.shape[1])
+    return (pattern @ v.transpose(1, 2)).transpose(1, 2)
+
+
+def attend(q: Queries, k: Keys, v: Keys, mask: Mask | None, scale: float, softcap: float | None = None) -> Queries:
+    """Dense attention in one call, for comparison with `fused.attend`."""
+    return mix_values(softmax_pattern(attention_scores(q, k, mask, scale, softcap)), v)

@@ -1,0 +1,217 @@
+"""HookedTransformer: embedding, blocks, final norm and unembedding, every tensor of interest behind a hook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from .attention.context import AttentionContext
+from .block import Block
+from .cache import KVCache
+from .config import TransformerConfig
+from .errors import InputError
+from .hooked import HookedModule
+from .hooks import HookPoint
+from .norms import make_norm
+from .text import Text, check_mask, check_resid, check_tokens
+
+Tokens = Int[Tensor, "batch pos"]
+
+
+class HookedTransformer(HookedModule, Text):
+    """A decoder (or, with `causal=False`, an encoder) of any shape that `TransformerConfig` describes.
+
+    Tokens [batch, pos] in, logits [batch, pos, d_vocab_out] out. Hook names and axes are listed in `models.hooks.AXES`,
+    those of this model in `model.hook_names`.
+    """
+
+    def __init__(self, cfg: TransformerConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.n_layers = cfg.n_layers
+        self.tokenizer = None
+        self.embed = nn.Embedding(cfg.d_vocab, cfg.d_model)
+        self.hook_embed = HookPoint("hook_embed")
+        if cfg.positions == "learned":
+            self.pos_embed = nn.Embedding(cfg.n_ctx, cfg.d_model)
+            self.hook_pos_embed = HookPoint("hook_pos_embed")
+        self.blocks = nn.ModuleList(Block(cfg, layer) for layer in range(cfg.n_layers))
+        self.ln_final = make_norm(cfg.norm if cfg.final_norm else "none", cfg.d_model, cfg.norm_eps)
+        self.unembed = nn.Linear(cfg.d_model, cfg.d_vocab_out, bias=cfg.unembed_bias)
+        if cfg.tie_embeddings:
+            self.unembed.weight = self.embed.weight
+        self._name_hook_points()
+        self.eval()
+
+    def forward(
+        self,
+        tokens: str | Sequence[Any] | Tensor,
+        *,
+        attention_mask: Tensor | None = None,
+        cache: KVCache | None = None,
+        start_at_layer: int | None = None,
+        stop_at_layer: int | None = None,
+        prepend_bos: bool | None = None,
+        return_type: str | None = "logits",
+    ) -> Any:
+        """Logits [batch, pos, d_vocab_out] of tokens [batch, pos] or [pos], or of text.
+
+        attention_mask: [batch, pos], 1 or True at real tokens; padding may be on either side. With a cache it speaks of the
+            new tokens only.
+        cache: a `KVCache` that holds, and then receives, the keys and values of the tokens before; no gradients then.
+        start_at_layer: start from the residual stream before this block, given as `tokens`, [batch, pos, d_model].
+        stop_at_layer: return the residual stream before this block; n_layers gives the one after the last. Negative counts
+            from the end in both.
+        return_type: "logits", "loss" (mean next-token cross-entropy in nats), "both" (logits, loss), or None.
+        Raises InputError for tokens outside the vocabulary, an empty prompt, or one longer than n_ctx.
+        """
+        if return_type not in ("logits", "loss", "both", None):
+            raise ValueError(f"return_type must be 'logits', 'loss', 'both' or None, got {return_type!r}.")
+        layers = self._layer_range(start_at_layer, stop_at_layer)
+        tokens = self._as_tokens(tokens, prepend_bos) if start_at_layer is None else _as_resid(tokens)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and cache is None):
+            x, context = self._run_blocks(tokens, attention_mask, cache, layers)
+            if stop_at_layer is not None:
+                return x
+            logits = self.unembed_resid(x)
+            if return_type in ("loss", "both"):
+                loss = next_token_loss(logits, tokens, context.real)
+                return loss if return_type == "loss" else (logits, loss)
+            return logits if return_type == "logits" else None
+
+    def next_token_logits(self, tokens: Tensor, *, attention_mask: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+        """Logits after the last token only, [batch, d_vocab_out], as decoding needs them; arguments as in `forward`."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and cache is None):
+            x, _ = self._run_blocks(tokens, attention_mask, cache, range(self.n_layers))
+            return self.unembed_resid(x[:, -1:])[:, 0]
+
+    def _run_blocks(
+        self, tokens: Tensor, attention_mask: Tensor | None, cache: KVCache | None, layers: range
+    ) -> tuple[Float[Tensor, "batch pos d_model"], AttentionContext]:
+        """The residual stream after these blocks. A floating-point input is the stream before the first of them."""
+        if len(layers) < self.n_layers:
+            self._refuse_hooks_that_cannot_run(layers)
+        x, context = self._enter(tokens, attention_mask, cache, layers)
+        for layer in layers:
+            x = self.blocks[layer](x, context, cache)
+        return x, context
+
+    def _layer_range(self, start: int | None, stop: int | None) -> range:
+        n = self.n_layers
+        first = 0 if start is None else start + n if start < 0 else start
+        last = n if stop is None else stop + n if stop < 0 else stop
+        if not 0 <= first <= n or not 0 <= last <= n or first > last:
+            raise ValueError(f"start_at_layer={start} and stop_at_layer={stop} do not name a range of this model's {n} layers.")
+        return range(first, last)
+
+    def _enter(
+        self, tokens: Tensor, attention_mask: Tensor | None, cache: KVCache | None, layers: range
+    ) -> tuple[Tensor, AttentionContext]:
+        """The residual stream before the first block to run, and what all blocks know about its tokens."""
+        n_past = 0 if cache is None else cache.length
+        if given_resid := tokens.is_floating_point():
+            check_resid(tokens, self.cfg, layers.start)
+        else:
+            check_tokens(tokens, self.cfg, n_past)
+        real = check_mask(attention_mask, tokens.shape[:2])
+        positions = token_positions(tokens.shape[1], real, cache, tokens.device)
+        if cache is None:
+            context = AttentionContext(self.cfg, positions, 0, real)
+        else:
+            context = AttentionContext(self.cfg, *cache.append_tokens(positions, real))
+        return (tokens if given_resid else self.embed_tokens(tokens, positions)), context
+
+    def embed_tokens(self, tokens: Tokens, positions: Int[Tensor, "#batch pos"]) -> Float[Tensor, "batch pos d_model"]:
+        """The residual stream before the first block: scaled token embeddings plus learned positions, where there are any."""
+        x = self.embed(tokens)
+        if self.cfg.embed_scale != 1.0:
+            # Gemma rounds its scale to the dtype of the weights.
+            x = x * torch.tensor(self.cfg.embed_scale, dtype=x.dtype, device=x.device)
+        x = self.hook_embed(x)
+        if self.cfg.positions == "learned":
+            x = x + self.hook_pos_embed(self.pos_embed(positions).expand(x.shape[0], -1, -1))
+        return x
+
+    def unembed_resid(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab_out"]:
+        """Logits of a residual stream taken after the last block: final norm, unembedding, soft-cap."""
+        logits = self.unembed(self.ln_final(x))
+        cap = self.cfg.logit_softcap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def generate(self, prompt: str | Tensor, max_new_tokens: int = 20, **options: Any) -> str | Tensor:
+        """Continue a prompt, greedily or by sampling; see `models.generate.generate` for the options."""
+        from .generate import generate
+
+        return generate(self, prompt, max_new_tokens, **options)
+
+    def ungrouped(self) -> HookedTransformer:
+        """The same function with one key/value head per query head; other weights are shared with this model, not copied."""
+        from .ungroup import ungrouped
+
+        return ungrouped(self)
+
+    def save(self, folder: str | Path) -> None:
+        """Write config, weights and tokeniser to a folder that `load_model` reads."""
+        from .loading.own_format import save_model
+
+        save_model(self, folder)
+
+    @classmethod
+    def from_transformer_lens(cls, state_dict: dict[str, Tensor], config_dict: dict[str, Any]) -> HookedTransformer:
+        """Build from the state dict and config dict of a classic TransformerLens HookedTransformer."""
+        from .loading.transformer_lens import from_transformer_lens
+
+        return from_transformer_lens(state_dict, config_dict)
+
+    @property
+    def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
+        """Token embeddings."""
+        return self.embed.weight
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab_out"]:
+        """Unembedding, a view: resid @ W_U are logits."""
+        return self.unembed.weight.T
+
+    @property
+    def W_pos(self) -> Float[Tensor, "n_ctx d_model"] | None:
+        """Learned positions; None where the model has none."""
+        return self.pos_embed.weight if self.cfg.positions == "learned" else None
+
+
+def _as_resid(resid: object) -> Tensor:
+    if not isinstance(resid, Tensor) or not resid.is_floating_point():
+        got = resid.dtype if isinstance(resid, Tensor) else type(resid).__name__
+        raise InputError(f"start_at_layer takes a residual stream [batch, pos, d_model] in place of tokens, got {got}.")
+    return resid
+
+
+def token_positions(
+    length: int, real: Bool[Tensor, "batch pos"] | None, cache: KVCache | None, device: torch.device
+) -> Int[Tensor, "batch pos"]:
+    """Positions that count real tokens only, continuing after those in the cache; padding gets the position of its neighbour."""
+    if cache is not None and cache.real is not None:
+        past = cache.real.sum(1, keepdim=True)
+        real = torch.ones(past.shape[0], length, dtype=torch.bool, device=device) if real is None else real
+    else:
+        past = torch.full((1, 1), 0 if cache is None else cache.length, device=device)
+    if real is None:
+        return past + torch.arange(length, device=device)[None]
+    return past + (real.long().cumsum(1) - 1).clamp(min=0)
+
+
+def next_token_loss(
+    logits: Float[Tensor, "batch pos vocab"], tokens: Tokens, real: Bool[Tensor, "batch key"] | None = None
+) -> Float[Tensor, ""]:
+    """Mean cross-entropy in nats of each token given those before it; pairs with padding on either side do not count."""
+    losses = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none")
+    if real is None:
+        return losses.mean()
+    counted = (real[:, -tokens.shape[1] :][:, :-1] & real[:, -tokens.shape[1] :][:, 1:]).flatten()
+    return losses[counted].mean()

@@ -1,0 +1,236 @@
+"""The forward pass against a second formulation, in parts and in one, with caches, padding, and bad input."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from models import ConfigError, HookError, InputError, KVCache, RotaryConfig, TransformerConfig
+from models.positions.rotary import SCALINGS, rotary_tables, rotate
+from tests.models.variants import VARIANTS, tiny_config, tiny_model, tiny_tokens
+
+EVERY = pytest.mark.parametrize("variant", VARIANTS)
+CAUSAL = pytest.mark.parametrize("variant", [name for name in VARIANTS if tiny_config(name).causal])
+
+
+@EVERY
+def test_the_fused_path_equals_the_dense_one(variant):
+    model, tokens = tiny_model(variant, dtype=torch.float64), tiny_tokens(length=20)
+    dense, _ = model.run_with_cache(tokens, names="blocks.*.attn.hook_pattern")
+    assert (model(tokens) - dense).abs().max() < 1e-12
+
+
+@EVERY
+def test_stopping_and_starting_at_a_layer(variant):
+    model, tokens = tiny_model(variant), tiny_tokens()
+    ran = []
+    resid = model(tokens, stop_at_layer=2)
+    logits = model.run_with_hooks(
+        resid, start_at_layer=-1, fwd_hooks=[("blocks.2.hook_resid_pre", lambda x, hook: ran.append(hook.layer))]
+    )
+    assert torch.equal(logits, model(tokens)) and ran == [2]
+    _, cache = model.run_with_cache(resid, start_at_layer=2)
+    assert not any(name.startswith(("blocks.0", "blocks.1", "hook_embed")) for name in cache)
+    assert torch.equal(model.unembed_resid(model(tokens, stop_at_layer=3)), logits)
+
+
+def test_a_hook_on_a_skipped_layer_is_refused():
+    model, tokens = tiny_model("gpt2"), tiny_tokens()
+    with pytest.raises(HookError, match="blocks.2.attn.hook_z.*cannot run"):
+        model.run_with_hooks(tokens, stop_at_layer=1, fwd_hooks=[("blocks.2.attn.hook_z", lambda z, hook: z)])
+    with pytest.raises(HookError, match="hook_embed.*cannot run"):
+        model.run_with_hooks(model(tokens, stop_at_layer=1), start_at_layer=1, fwd_hooks=[("hook_embed", lambda x, hook: x)])
+    with pytest.raises(ValueError, match="start_at_layer=5"):
+        model(tokens, start_at_layer=5)
+
+
+@EVERY
+def test_padding_on_either_side_changes_no_real_position(variant):
+    model, tokens = tiny_model(variant), tiny_tokens()
+    plain = model(tokens)
+    filler = tiny_tokens(length=3, seed=8)
+    for side, real in (("left", slice(3, 12)), ("right", slice(0, 9))):
+        padded = torch.cat((filler, tokens) if side == "left" else (tokens, filler), 1)
+        mask = torch.zeros(2, 12)
+        mask[:, real] = 1
+        logits, cache = model.run_with_cache(padded, attention_mask=mask)
+        assert (logits[:, real] - plain).abs().max() < 1e-5 * plain.abs().max()
+        assert cache["pattern", 0][..., mask[0] == 0].abs().max() == 0
+        assert (model(padded, attention_mask=mask.long())[:, real] - plain).abs().max() < 1e-5 * plain.abs().max()
+
+
+@CAUSAL
+def test_a_cache_changes_nothing(variant):
+    model, tokens = tiny_model(variant), tiny_tokens(length=14)
+    whole = model(tokens)
+    for chunks in ([6, 1, 1, 1, 5], [1] * 14):
+        cache, parts = KVCache(model.cfg), []
+        if VARIANTS[variant].get("rotary", RotaryConfig()).scaling == "dynamic":
+            continue  # its angles depend on the length so far: a prefix is another function than a prefix of the whole
+        for part in tokens.split(chunks, 1):
+            parts.append(model(part, cache=cache))
+        assert (torch.cat(parts, 1) - whole).abs().max() < 1e-5 * whole.abs().max()
+        assert cache.n_bytes == 2 * 3 * 2 * 14 * model.cfg.n_kv_heads * 8 * 4
+
+
+@CAUSAL
+@pytest.mark.parametrize("pad", [0, 3])
+def test_greedy_decoding_is_the_same_with_and_without_cache(variant, pad):
+    # Where angles depend on the length so far, deeper layers cannot agree: their keys come from states of shorter sequences.
+    model, tokens = (
+        tiny_model(variant, n_layers=1, layer_types=()) if variant == "dynamic" else tiny_model(variant),
+        tiny_tokens(),
+    )
+    padded = torch.cat((tiny_tokens(length=pad, seed=4), tokens), 1) if pad else tokens
+    mask = torch.arange(9 + pad)[None].expand(2, -1) >= pad
+    cached = model.generate(padded, 20, attention_mask=mask)
+    assert torch.equal(cached, model.generate(padded, 20, attention_mask=mask, use_cache=False))
+    if model.cfg.d_vocab_out == model.cfg.d_vocab:
+        assert torch.equal(cached[:, pad:], model.generate(tokens, 20))
+
+
+def test_hooks_see_the_new_tokens_while_decoding():
+    model, shapes = tiny_model("llama"), []
+    with model.hooks([("blocks.0.attn.hook_pattern", lambda pattern, hook: shapes.append(tuple(pattern.shape)))]):
+        model.generate(tiny_tokens(), 3)
+    assert shapes == [(2, 4, 9, 9), (2, 4, 1, 10), (2, 4, 1, 11)]
+
+
+def test_sampling_follows_its_seed_and_its_filters():
+    model, tokens = tiny_model("gpt2"), tiny_tokens()
+    state = torch.random.get_rng_state()
+    draws = [model.generate(tokens, 12, do_sample=True, temperature=3.0, seed=seed) for seed in (1, 1, 2)]
+    assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
+    assert torch.equal(state, torch.random.get_rng_state())
+    greedy = model.generate(tokens, 12)
+    assert torch.equal(greedy, model.generate(tokens, 12, do_sample=True, top_k=1, seed=5))
+    assert torch.equal(greedy, model.generate(tokens, 12, do_sample=True, top_p=1e-9, seed=5))
+
+
+def test_sampled_frequencies_are_the_softmax():
+    from models.generate import sample
+
+    logits = torch.tensor([[0.0, 1.0, 2.0, -1.0]]).expand(20_000, -1)
+    counts = torch.bincount(sample(logits, torch.Generator().manual_seed(0)), minlength=4) / 20_000
+    assert (counts - logits[0].softmax(-1)).abs().max() < 0.02
+    kept = torch.bincount(sample(logits, torch.Generator().manual_seed(0), top_p=0.8), minlength=4) / 20_000
+    assert kept[0] == kept[3] == 0 and abs(kept[2] - 1 / (1 + math.exp(-1))) < 0.02
+
+
+def test_generation_stops_at_eos():
+    model, tokens = tiny_model("gpt2"), tiny_tokens(batch=1)
+    third = int(model.generate(tokens, 3)[0, -1])
+    stopping = tiny_model("gpt2", eos_token_ids=(third,))
+    assert stopping.generate(tokens, 20, stop_at_eos=True).shape[1] <= 12
+    assert stopping.generate(tokens, 20).shape[1] == 29
+
+
+@EVERY
+def test_ungrouping_changes_no_logit_and_shares_the_rest(variant):
+    model, tokens = tiny_model(variant), tiny_tokens()
+    flat = model.ungrouped()
+    assert flat.cfg.n_kv_heads == flat.cfg.n_heads
+    assert torch.allclose(flat(tokens), model(tokens), atol=1e-6)
+    assert flat.blocks[0].attn.q.weight is model.blocks[0].attn.q.weight
+
+
+def test_layouts_agree_up_to_the_order_of_dimensions():
+    x = torch.randn(2, 7, 3, 8, generator=torch.Generator().manual_seed(0))
+    tables = rotary_tables(RotaryConfig(), 8, torch.arange(7)[None], 7, torch.float32)
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
+    assert torch.allclose(rotate(x, tables, "interleaved")[..., order], rotate(x[..., order], tables, "half"), atol=1e-6)
+    assert not torch.allclose(rotate(x, tables, "interleaved"), rotate(x, tables, "half"), atol=1e-2)
+
+
+def test_rotation_is_relative_and_keeps_norms():
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(1, 1, 1, 16, generator=generator, dtype=torch.float64).expand(1, 40, 1, 16) for _ in range(2))
+    for scaling in SCALINGS:
+        rotary = RotaryConfig(scaling=scaling, factor=4.0, original_n_ctx=32)
+        tables = rotary_tables(rotary, 16, torch.arange(40)[None], 40, torch.float64)
+        dots = torch.einsum("bqhd,bkhd->qk", rotate(q, tables, "half"), rotate(k, tables, "half"))
+        for offset in (0, 1, 17):
+            assert dots.diagonal(-offset).std(correction=0) < 1e-10
+        factor = 0.1 * math.log(4) + 1 if scaling == "yarn" else 1.0
+        assert torch.allclose(rotate(q, tables, "half").norm(dim=-1), factor * q.norm(dim=-1))
+
+
+def test_dynamic_scaling_is_plain_up_to_the_trained_length():
+    rotary = RotaryConfig(scaling="dynamic", factor=2.0, original_n_ctx=16)
+    positions = torch.arange(16)[None]
+    plain = rotary_tables(RotaryConfig(), 8, positions, 16, torch.float64)
+    assert torch.equal(rotary_tables(rotary, 8, positions, 16, torch.float64).cos, plain.cos)
+    assert not torch.equal(rotary_tables(rotary, 8, positions, 32, torch.float64).cos, plain.cos)
+
+
+def test_the_loss_is_the_mean_cross_entropy_of_real_pairs():
+    model, tokens = tiny_model("gpt2"), tiny_tokens()
+    logits, loss = model(tokens, return_type="both")
+    wanted = -logits[:, :-1].log_softmax(-1).gather(-1, tokens[:, 1:, None]).mean()
+    assert torch.allclose(loss, wanted)
+    padded = torch.cat((tiny_tokens(length=2, seed=3), tokens), 1)
+    assert torch.allclose(
+        model(padded, attention_mask=torch.arange(11)[None].expand(2, -1) >= 2, return_type="loss"), wanted, atol=1e-6
+    )
+
+
+def test_half_precision_runs_and_stays_close():
+    model, tokens = tiny_model("gemma3"), tiny_tokens()
+    full = model(tokens)
+    half = model.to(torch.bfloat16)(tokens)
+    assert half.dtype == torch.bfloat16 and (half.float() - full).abs().max() < 0.1 * full.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options", "message"),
+    [
+        (torch.tensor([[1, 50]]), {}, "token id 50 is outside the vocabulary, 0 to 49"),
+        (torch.tensor([[-1, 3]]), {}, "token id -1 is outside"),
+        (torch.zeros(1, 0, dtype=torch.long), {}, "the prompt is empty"),
+        (torch.zeros(1, 41, dtype=torch.long), {}, "41 tokens, more than the context of 40"),
+        (torch.zeros(1, 2, 3, dtype=torch.long), {}, r"tokens must be \[batch, pos\], got shape \(1, 2, 3\)"),
+        (torch.zeros(1, 2, dtype=torch.bool), {}, "whole numbers, got torch.bool"),
+        ([[1, 2], [3]], {}, "lists of equal length"),
+        ("text", {}, "no tokeniser"),
+        (torch.zeros(1, 3, dtype=torch.long), {"attention_mask": torch.ones(1, 4)}, r"shape \(1, 4\), wanted \(1, 3\)"),
+        (torch.zeros(1, 3, dtype=torch.long), {"attention_mask": torch.tensor([[0, 2, 1]])}, "attention_mask must hold 1"),
+        (torch.zeros(1, 3, dtype=torch.long), {"attention_mask": torch.zeros(1, 3)}, "row 0 of attention_mask is all padding"),
+        (torch.zeros(1, 3, dtype=torch.long), {"prepend_bos": True}, "prepend_bos applies to text"),
+        (torch.zeros(1, 3, 5), {"start_at_layer": 1}, r"residual stream \[batch, pos, 32\], got shape \(1, 3, 5\)"),
+    ],
+)
+def test_bad_input_gets_one_sentence(tokens, options, message):
+    with pytest.raises(InputError, match=message):
+        tiny_model("gpt2")(tokens, **options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_kv_heads": 3}, "n_heads must be a multiple of n_kv_heads, got 4 and 3"),
+        ({"norm": "rmsnorm"}, "norm must be one of .* got 'rmsnorm' .*rms_norm"),
+        ({"window": 0, "layer_types": ("full",) * 3}, "window must be a positive number of keys, got 0"),
+        ({"layer_types": ("sliding",) * 3}, "window must say"),
+        ({"layer_types": ("full",)}, "layer_types must name all 3 layers, got 1"),
+        ({"d_model": -1}, "d_model must be a positive whole number, got -1"),
+        ({"positions": "rotary", "d_head": 7}, "rotary.dim must be even"),
+        ({"attn_softcap": -1.0}, "attn_softcap must be positive"),
+    ],
+)
+def test_bad_configs_get_one_sentence(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        tiny_config("gpt2", **changes)
+
+
+@EVERY
+def test_configs_survive_json(variant, tmp_path):
+    cfg = tiny_config(variant)
+    assert TransformerConfig.from_json(cfg.to_json()) == cfg
+    (tmp_path / "config.json").write_text(cfg.to_json())
+    assert TransformerConfig.from_json(tmp_path / "config.json") == cfg
+    with pytest.raises(ConfigError, match="unknown field 'n_layer'.*n_layers"):
+        TransformerConfig.from_dict(cfg.to_dict() | {"n_layer": 3})
+    with pytest.raises(ConfigError, match="lacks n_layers"):
+        TransformerConfig.from_dict({key: value for key, value in cfg.to_dict().items() if key != "n_layers"})
