@@ -1,0 +1,120 @@
+"""What a family of checkpoints is: two tables, one from config.json to our config, one from our parameters to its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ...config import TransformerConfig
+from ...errors import ConfigError
+from ..fill import Weight
+
+HFConfig = Mapping[str, Any]
+Rule = str | Callable[[HFConfig], Any]
+
+SHARED_FIELDS = ("tie_word_embeddings", "bos_token_id", "eos_token_id", "quantization_config")
+"""Fields that a multimodal config.json may state outside its text part."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of checkpoints, as data."""
+
+    name: str
+    model_types: tuple[str, ...]
+    """Values of `model_type` in config.json."""
+    defaults: Mapping[str, Any]
+    """Values of fields that config.json may leave out."""
+    constants: Mapping[str, Any]
+    """Fields of our config that are the same for the whole family."""
+    config: Mapping[str, Rule]
+    """Our field -> the field of config.json that holds it, or a function of config.json."""
+    weights: Mapping[str, str | Weight]
+    """Our parameter -> its tensor. "{l}" stands for the layer, "{base}" and "{head}" for the prefixes below."""
+    prefixes: tuple[tuple[str, str], ...] = (("", ""),)
+    """Pairs ({base}, {head}) under which checkpoints of this family are found."""
+    refused: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Options that we do not have -> the values at which they are off."""
+    ignored: tuple[str, ...] = ()
+    """Patterns of tensors that a checkpoint may hold and the model does not need."""
+    nested: str | None = None
+    """The field of config.json that holds the text model's own config, in multimodal checkpoints."""
+
+    def to_config(self, hf: HFConfig, n_tensors: int | None = None) -> TransformerConfig:
+        """Our config of a config.json. Raises ConfigError naming what is missing, of the wrong kind, or unsupported.
+
+        n_tensors: how many the checkpoint has, which bounds its layers, so that a damaged count is not built.
+        """
+        hf = {**self.defaults, **self._text_part(hf)}
+        self._refuse_unsupported(hf)
+        check_layers(hf.get(str(self.config["n_layers"])), n_tensors)
+        values = {field: _of_kind(field, rule, self._value(field, rule, hf)) for field, rule in self.config.items()}
+        return TransformerConfig(family=self.name, **self.constants, **values)
+
+    def _text_part(self, hf: HFConfig) -> HFConfig:
+        inner = hf.get(self.nested) if self.nested else None
+        if not isinstance(inner, dict):
+            return hf
+        return {**{key: hf[key] for key in SHARED_FIELDS if key in hf}, **inner}
+
+    def _refuse_unsupported(self, hf: HFConfig) -> None:
+        for option, off in {**self.refused, "quantization_config": (None,)}.items():
+            if option in hf and hf[option] not in off:
+                raise ConfigError(f"{option}={hf[option]!r} in config.json is not supported for {self.name} checkpoints.")
+
+    def _value(self, field: str, rule: Rule, hf: HFConfig) -> Any:
+        if isinstance(rule, str):
+            if rule not in hf:
+                raise ConfigError(f"config.json lacks '{rule}', which a {self.name} checkpoint needs.")
+            return hf[rule]
+        try:
+            return rule(hf)
+        except ConfigError:
+            raise
+        except KeyError as error:
+            raise ConfigError(f"config.json lacks {error}, which a {self.name} checkpoint needs.") from None
+        except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise ConfigError(f"config.json has a field of the wrong kind, needed for {field}: {error}.") from None
+
+    def weight_map(self, names: set[str]) -> dict[str, Weight]:
+        """The weight map for a checkpoint with these tensors, its prefixes filled in."""
+        base, head = self._prefix(names)
+        weights = {ours: Weight(theirs) if isinstance(theirs, str) else theirs for ours, theirs in self.weights.items()}
+        return {
+            ours: Weight(weight.name.replace("{base}", base).replace("{head}", head), weight.transform)
+            for ours, weight in weights.items()
+        }
+
+    def _prefix(self, names: set[str]) -> tuple[str, str]:
+        """The first pair of prefixes under which the embedding is found; the first of all where it is not."""
+        embedding = self.weights["embed.weight"]
+        template = embedding if isinstance(embedding, str) else embedding.name
+        found = (pair for pair in self.prefixes if template.replace("{base}", pair[0]) in names)
+        return next(found, self.prefixes[0])
+
+
+def check_layers(n_layers: Any, n_tensors: int | None) -> None:
+    """Raise ConfigError where a checkpoint states more layers than it has tensors."""
+    if isinstance(n_layers, int) and n_tensors is not None and n_layers > n_tensors:
+        raise ConfigError(f"the config states {n_layers} layers, but the checkpoint has only {n_tensors} tensors.")
+
+
+KINDS: dict[str, tuple[str, type | tuple[type, ...]]] = {
+    "int": ("a whole number", int),
+    "float": ("a number", (int, float)),
+    "bool": ("true or false", bool),
+}
+TYPES = {field.name: str(field.type).split(" | ") for field in fields(TransformerConfig)}
+
+
+def _of_kind(field: str, rule: Rule, value: Any) -> Any:
+    """The value, if it is what our field holds; a whole number where a fraction may stand becomes one. Raises ConfigError."""
+    kinds = [kind for kind in TYPES[field] if kind in KINDS]
+    if not kinds or (value is None and "None" in TYPES[field]):
+        return value
+    kind, (wanted, types) = kinds[0], KINDS[kinds[0]]
+    if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
+        name = rule if isinstance(rule, str) else field
+        raise ConfigError(f"'{name}' in config.json must be {wanted}, got {value!r}.")
+    return float(value) if kind == "float" else value  # type: ignore[arg-type]

@@ -1,0 +1,191 @@
+"""Putting a checkpoint's tensors into a model, one at a time, without a second copy of the weights.
+
+The model starts on the meta device, where it has shapes but no memory. Names and sizes of all tensors are compared before
+the first is read; then each parameter is read, reshaped, checked for NaN and infinity, and put in place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ..config import TransformerConfig
+from ..errors import CheckpointError
+from .transforms import TRANSFORMS, AtLeast, Shape
+
+if TYPE_CHECKING:
+    from ..transformer import HookedTransformer
+
+
+@runtime_checkable
+class TensorSource(Protocol):
+    """Tensors by name, whose shapes are known before they are read."""
+
+    def names(self) -> Iterable[str]: ...
+
+    def shape(self, name: str) -> Shape: ...
+
+    def read(self, name: str) -> Tensor: ...
+
+    def where(self, name: str) -> str:
+        """The file or object that holds a tensor, for error messages."""
+        ...
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Where one parameter comes from: a tensor of the checkpoint and the transform it goes through."""
+
+    name: str
+    transform: str = "as_is"
+
+
+class MappingSource:
+    """A dict of tensors as a TensorSource."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], where: str) -> None:
+        self._tensors, self._where = tensors, where
+
+    def names(self) -> Iterable[str]:
+        return self._tensors
+
+    def shape(self, name: str) -> Shape:
+        return tuple(self._tensors[name].shape)
+
+    def read(self, name: str) -> Tensor:
+        return self._tensors[name].detach()
+
+    def where(self, name: str) -> str:
+        return self._where
+
+
+def build_model(
+    cfg: TransformerConfig,
+    source: TensorSource,
+    weights: Mapping[str, Weight] | None,
+    ignored: Iterable[str] = (),
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> HookedTransformer:
+    """A model with this config and the tensors of `source`, in evaluation mode.
+
+    weights: templates by parameter name, "{l}" standing for the layer in both names; None where the tensors have our own names.
+    ignored: patterns (re.search) of tensors
+    that the checkpoint may hold and the model does not need. Raises CheckpointError naming missing and unexpected tensors, wrong
+    sizes, and tensors with NaN or infinite entries.
+    """
+    from ..transformer import HookedTransformer
+
+    with _NoInitialisation(), torch.device("meta"):
+        model = HookedTransformer(cfg)
+    plan = _plan(model, source, weights, tuple(ignored))
+    owners = _owners(model)
+    for parameter, weight in plan.items():
+        tensor = TRANSFORMS[weight.transform].apply(source.read(weight.name), cfg)
+        value = nn.Parameter(_checked(tensor, weight.name, source, dtype, device))
+        for module, attribute in owners[parameter]:
+            setattr(module, attribute, value)
+    return model.eval()
+
+
+class _NoInitialisation(TorchFunctionMode):
+    """Leaves parameters as they are: random numbers mean nothing on the meta device, and drawing them there is slow."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
+def template_of(parameter: str) -> tuple[str, str]:
+    """A parameter's name with its layer replaced by "{l}", and that layer ("" outside the blocks)."""
+    found = re.match(r"blocks\.(\d+)\.", parameter)
+    return (parameter.replace(found.group(1), "{l}", 1), found.group(1)) if found else (parameter, "")
+
+
+def _own_name(template: str) -> Weight:
+    """Our own format's tensor for a parameter; its table of learned positions may be longer than the context in use."""
+    return Weight(template, "leading_rows" if template == "pos_embed.weight" else "as_is")
+
+
+def _plan(
+    model: nn.Module, source: TensorSource, weights: Mapping[str, Weight] | None, ignored: tuple[str, ...]
+) -> dict[str, Weight]:
+    """The tensor and transform of every parameter, in the order of the source, after all names and sizes have been checked."""
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    plan = {}
+    for parameter in shapes:
+        template, layer = template_of(parameter)
+        weight = _own_name(template) if weights is None else weights.get(template)
+        if weight is None:
+            raise CheckpointError(f"this kind of checkpoint has no tensor for the parameter '{parameter}'.")
+        plan[parameter] = Weight(weight.name.replace("{l}", layer), weight.transform)
+    _check_names({weight.name for weight in plan.values()}, source, ignored)
+    for parameter, weight in plan.items():
+        wanted = TRANSFORMS[weight.transform].source_shape(shapes[parameter], model.cfg)  # type: ignore[arg-type]
+        _check_shape(weight.name, source.shape(weight.name), wanted, source)
+    order = {name: place for place, name in enumerate(source.names())}
+    return dict(sorted(plan.items(), key=lambda item: order[item[1].name]))
+
+
+def _check_names(wanted: set[str], source: TensorSource, ignored: tuple[str, ...]) -> None:
+    present = set(source.names())
+    where = source.where(next(iter(present))) if present else "the checkpoint"
+    if missing := sorted(wanted - present):
+        raise CheckpointError(f"{where} lacks {_listed(missing)}, which this model needs.")
+    unexpected = sorted(name for name in present - wanted if not any(re.search(pattern, name) for pattern in ignored))
+    if unexpected:
+        raise CheckpointError(
+            f"{source.where(unexpected[0])} holds {_listed(unexpected)}, which its config does not account for."
+        )
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ("tensor " if len(names) == 1 else "tensors ") + ", ".join(f"'{name}'" for name in names[:3]) + more
+
+
+def _check_shape(name: str, got: Shape, wanted: Shape, source: TensorSource) -> None:
+    fits = len(got) == len(wanted) and all(
+        have >= want if isinstance(want, AtLeast) else have == want for have, want in zip(got, wanted, strict=True)
+    )
+    if not fits:
+        raise CheckpointError(
+            f"tensor '{name}' in {source.where(name)} has shape {list(got)}, but its config asks for {list(wanted)}."
+        )
+
+
+def _checked(tensor: Tensor, name: str, source: TensorSource, dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    """The tensor in the model's dtype and on its device, contiguous; copied only where one of these changes it."""
+    if not tensor.is_floating_point():
+        raise CheckpointError(f"tensor '{name}' in {source.where(name)} holds {tensor.dtype}, wanted floating-point numbers.")
+    cast = tensor.to(device, dtype).contiguous()
+    if cast.numel() and not _finite(cast):
+        cause = "NaN or infinite entries" if not _finite(tensor.float()) else f"entries too large for {dtype}"
+        raise CheckpointError(f"tensor '{name}' in {source.where(name)} has {cause}.")
+    return cast
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether all entries are finite; aminmax propagates NaN and, unlike isfinite, allocates nothing."""
+    low, high = torch.aminmax(tensor)
+    return bool(low.isfinite() & high.isfinite())
+
+
+def _owners(model: nn.Module) -> dict[str, list[tuple[nn.Module, str]]]:
+    """For each distinct parameter, every module attribute that refers to it: two where embeddings are tied."""
+    first: dict[int, str] = {}
+    owners: dict[str, list[tuple[nn.Module, str]]] = {}
+    for path, module in model.named_modules():
+        for attribute, parameter in module._parameters.items():
+            if parameter is not None:
+                name = first.setdefault(id(parameter), f"{path}.{attribute}" if path else attribute)
+                owners.setdefault(name, []).append((module, attribute))
+    return owners
