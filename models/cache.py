@@ -15,8 +15,7 @@ All = Float[Tensor, "batch key kv_head d_head"]
 class KVCache:
     """Keys and values of all layers for the tokens seen so far; pass the same object to successive calls of a model.
 
-    Calls with a cache carry no gradients. Keys are stored rotated, except where the angle of a position changes as the
-    sequence grows (`dynamic` scaling).
+    Keys are stored rotated. Calls with a cache carry no gradients.
     """
 
     def __init__(self, cfg: TransformerConfig) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .cache import KVCache
 from .errors import InputError
+from .positions.rotary import cacheable_length
 from .text import check_mask, check_tokens
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def generate(
         probability reaches `top_p` (Holtzman et al. 2019, arXiv 1904.09751); otherwise take the likeliest token.
     seed: of the draw's own generator; the global one is left alone.
     attention_mask: [batch, pos], 1 at real tokens. Padding must be on the left, so that new tokens follow real ones.
+    use_cache: compute each token once; models whose `dynamic` positions would make the past stale recompute it regardless.
     stop_at_eos: end when every row has produced one of `cfg.eos_token_ids`; a finished row repeats its own.
     Raises InputError where prompt and new tokens together exceed n_ctx.
     """
@@ -48,7 +50,7 @@ def generate(
     if real is not None and not bool(real[:, -1].all()):
         raise InputError("attention_mask pads the end of a prompt; generation needs padding on the left.")
     generator = torch.Generator(device=tokens.device).manual_seed(seed)
-    cache = KVCache(model.cfg) if use_cache else None
+    cache = KVCache(model.cfg) if use_cache and tokens.shape[1] + max_new_tokens <= cacheable_length(model.cfg) else None
     new, mask, finished = tokens, real, torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
     for _ in range(max_new_tokens):
         logits = model.next_token_logits(new, attention_mask=mask, cache=cache)
@@ -59,7 +61,7 @@ def generate(
             finished |= torch.isin(choice, torch.tensor(model.cfg.eos_token_ids, device=tokens.device))
             if bool(finished.all()):
                 break
-        if use_cache:
+        if cache is not None:
             new, mask = choice[:, None], None
         else:
             new = tokens

@@ -9,8 +9,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from .cache import KVCache
 from .config import TransformerConfig
 from .errors import InputError
+from .positions.rotary import cacheable_length
 
 if TYPE_CHECKING:
     from .loading.tokenizer import Tokenizer
@@ -110,6 +112,17 @@ def check_resid(resid: Tensor, cfg: TransformerConfig, layer: int) -> None:
     if resid.dim() != 3 or resid.shape[-1] != cfg.d_model or resid.numel() == 0:
         raise InputError(
             f"start_at_layer={layer} needs a residual stream [batch, pos, {cfg.d_model}], got shape {tuple(resid.shape)}."
+        )
+
+
+def check_cache(cache: KVCache, shape: torch.Size, cfg: TransformerConfig) -> None:
+    """Raise InputError where this cache cannot take these tokens: another batch size, or positions that make the past stale."""
+    if cache.positions is not None and cache.positions.shape[0] not in (1, shape[0]):
+        raise InputError(f"tokens have {shape[0]} rows, but the cache holds {cache.positions.shape[0]}; use a new KVCache.")
+    if (total := cache.length + shape[1]) > (limit := cacheable_length(cfg)):
+        raise InputError(
+            f"{total} tokens exceed the {limit} for which a cache stays right: dynamic rotary scaling then changes every earlier "
+            "key; call without a cache."
         )
 
 

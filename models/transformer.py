@@ -19,7 +19,7 @@ from .errors import InputError
 from .hooked import HookedModule
 from .hooks import HookPoint
 from .norms import make_norm
-from .text import Text, check_mask, check_resid, check_tokens
+from .text import Text, check_cache, check_mask, check_resid, check_tokens
 
 Tokens = Int[Tensor, "batch pos"]
 
@@ -114,16 +114,16 @@ class HookedTransformer(HookedModule, Text):
         self, tokens: Tensor, attention_mask: Tensor | None, cache: KVCache | None, layers: range
     ) -> tuple[Tensor, AttentionContext]:
         """The residual stream before the first block to run, and what all blocks know about its tokens."""
-        n_past = 0 if cache is None else cache.length
         if given_resid := tokens.is_floating_point():
             check_resid(tokens, self.cfg, layers.start)
         else:
-            check_tokens(tokens, self.cfg, n_past)
+            check_tokens(tokens, self.cfg, n_past=0 if cache is None else cache.length)
         real = check_mask(attention_mask, tokens.shape[:2])
         positions = token_positions(tokens.shape[1], real, cache, tokens.device)
         if cache is None:
             context = AttentionContext(self.cfg, positions, 0, real)
         else:
+            check_cache(cache, tokens.shape, self.cfg)
             context = AttentionContext(self.cfg, *cache.append_tokens(positions, real))
         return (tokens if given_resid else self.embed_tokens(tokens, positions)), context
 

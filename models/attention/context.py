@@ -53,8 +53,8 @@ class AttentionContext:
         return visible[:, None]
 
     def tables(self, rotary: RotaryConfig, dtype: torch.dtype) -> RotaryTables:
-        """Rotary tables of every key slot; the last ones are the queries'."""
+        """Rotary tables of the tokens of this call, which follow those in the cache."""
         if (rotary, dtype) not in self._tables:
             length = int(self.positions.max()) + 1
-            self._tables[rotary, dtype] = rotary_tables(rotary, self.cfg.d_head, self.positions, length, dtype)
+            self._tables[rotary, dtype] = rotary_tables(rotary, self.cfg.d_head, self.positions[:, self.n_past :], length, dtype)
         return self._tables[rotary, dtype]

@@ -11,7 +11,7 @@ from ..config import TransformerConfig
 from ..hooks import HookPoint
 from ..kernels import fused, reference
 from ..norms import HeadNorm
-from ..positions.rotary import RotaryTables, depends_on_length, rotate
+from ..positions.rotary import rotate
 from .context import AttentionContext
 
 
@@ -71,16 +71,11 @@ class Attention(nn.Module):
     def _rotate_and_store(
         self, q: Tensor, k: Tensor, v: Tensor, context: AttentionContext, cache: KVCache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        if self.rotary is None:
-            return (q, *cache.extend(self.layer, k, v)) if cache is not None else (q, k, v)
-        tables = context.tables(self.rotary, q.dtype)
-        new = RotaryTables(tables.cos[:, context.n_past :], tables.sin[:, context.n_past :])
-        q = self.hook_rot_q(rotate(q, new, self.rotary.layout))
-        if cache is not None and depends_on_length(self.rotary):
-            k, v = cache.extend(self.layer, k, v)
-            return q, self.hook_rot_k(rotate(k, tables, self.rotary.layout)), v
-        k = self.hook_rot_k(rotate(k, new, self.rotary.layout))
-        return (q, *cache.extend(self.layer, k, v)) if cache is not None else (q, k, v)
+        if self.rotary is not None:
+            tables = context.tables(self.rotary, q.dtype)
+            q = self.hook_rot_q(rotate(q, tables, self.rotary.layout))
+            k = self.hook_rot_k(rotate(k, tables, self.rotary.layout))
+        return (q, k, v) if cache is None else (q, *cache.extend(self.layer, k, v))
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, context: AttentionContext) -> Tensor:
         cfg = self.cfg

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..config import RotaryConfig
+from ..config import RotaryConfig, TransformerConfig
 
 
 class RotaryTables(NamedTuple):
@@ -90,9 +90,14 @@ SCALINGS: dict[str, Callable[[RotaryConfig, int, int], Frequencies]] = {
 }
 
 
-def depends_on_length(rotary: RotaryConfig) -> bool:
-    """Whether the angle of a fixed position changes as the sequence grows, so that rotated keys must not be stored."""
-    return rotary.scaling == "dynamic"
+def cacheable_length(cfg: TransformerConfig) -> int:
+    """Tokens for which keys and values of the past stay right as the sequence grows.
+
+    `dynamic` scaling changes the angles of all positions once it passes the trained length, and with them every deeper state.
+    """
+    rotary = (cfg.rotary_for(layer) for layer in range(cfg.n_layers))
+    limits = (each.original_n_ctx for each in rotary if each is not None and each.scaling == "dynamic")
+    return min((limit for limit in limits if limit is not None), default=cfg.n_ctx)
 
 
 def rotary_tables(

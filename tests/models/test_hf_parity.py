@@ -58,9 +58,8 @@ def test_greedy_decoding(pair: tuple[str, Any, HookedTransformer]) -> None:
     name, theirs, ours = pair
     tokens, mask = (part[:, -PROMPT:].contiguous() for part in tokens_and_mask("left"))
     mask[1, :4] = 0
-    exact = CASES[name].cached_length
-    options = {"attention_mask": mask, "do_sample": False, "pad_token_id": 0, "use_cache": exact is None}
+    # Past its trained length, Hugging Face's cache keeps keys of a dynamically scaled model at angles that no longer hold.
+    options = {"attention_mask": mask, "do_sample": False, "pad_token_id": 0, "use_cache": "dynamic" not in name}
     wanted = theirs.generate(input_ids=tokens, max_new_tokens=NEW, **options)
     assert torch.equal(ours.generate(tokens, NEW, attention_mask=mask, use_cache=False), wanted), "without cache"
-    new = NEW if exact is None else exact - PROMPT
-    assert torch.equal(ours.generate(tokens, new, attention_mask=mask, use_cache=True), wanted[:, : PROMPT + new]), "with cache"
+    assert torch.equal(ours.generate(tokens, NEW, attention_mask=mask, use_cache=True), wanted), "with cache"

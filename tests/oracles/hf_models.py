@@ -50,8 +50,6 @@ class Case:
     config_class: str
     options: dict[str, Any] = field(default_factory=dict)
     rewrite: dict[str, Any] = field(default_factory=dict)
-    cached_length: int | None = None
-    """The length, in tokens, up to which decoding with a cache is exact; past it the angles of cached tokens change."""
 
 
 def _llama(**options: Any) -> Case:
@@ -93,9 +91,7 @@ CASES: dict[str, Case] = {
     "llama multi-query": _llama(num_key_value_heads=1),
     "llama tied, biases": _llama(tie_word_embeddings=True, attention_bias=True, mlp_bias=True),
     "llama linear": _llama(**_rope("linear", factor=4.0)),
-    "llama dynamic": Case(
-        "LlamaConfig", {**SIZES, "max_position_embeddings": 16, **_rope("dynamic", factor=4.0)}, cached_length=16
-    ),
+    "llama dynamic": Case("LlamaConfig", {**SIZES, "max_position_embeddings": 16, **_rope("dynamic", factor=4.0)}),
     "llama llama3": _llama(**_rope("llama3", **LLAMA3)),
     "llama yarn": _llama(**_rope("yarn", **YARN)),
     "llama yarn, untruncated": _llama(**_rope("yarn", **YARN, truncate=False)),
