@@ -56,7 +56,7 @@ OTHER_TOOLKITS = frozenset({"transformers", "transformer_lens"})
 ALLOWED = {
     "models": Imports(TENSORS | {"safetensors"}, frozenset({"tokenizers", "gguf", "tqdm"})),
     "interp": Imports(TENSORS | {"interp"}, OPTIONAL | OTHER_TOOLKITS | {"models"}),
-    "analyses": Imports(TENSORS | {"tyro", "models", "interp", "analyses"}, OPTIONAL | OTHER_TOOLKITS | {"gguf"}),
+    "analyses": Imports(TENSORS | {"models", "interp", "analyses"}, OPTIONAL | OTHER_TOOLKITS | {"gguf"}),
 }
 NO_TORCH = ("models/config.py", "models/errors.py")
 UNSAFE_MODULES = ("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib")

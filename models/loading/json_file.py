@@ -27,7 +27,10 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it: readers see the old file or the whole new one."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         write(temporary)
+        os.chmod(temporary, mode)  # some writers make their file unreadable to others
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -69,6 +69,13 @@ def test_what_is_written(tmp_path: Path) -> None:
     assert "unembed.weight" not in load_file(tmp_path / "model.safetensors"), "tied embeddings are stored once"
 
 
+def test_files_are_as_readable_as_any_other(tmp_path: Path) -> None:
+    random_model("attention-only").save(tmp_path / "model")
+    (tmp_path / "other").touch()
+    modes = {path.stat().st_mode for path in [*(tmp_path / "model").iterdir(), tmp_path / "other"]}
+    assert len(modes) == 1
+
+
 def test_saving_over_the_loaded_folder(tmp_path: Path) -> None:
     """The weights in use are mapped from the file that is being replaced."""
     random_model("attention-only").save(tmp_path)
