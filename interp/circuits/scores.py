@@ -1,0 +1,153 @@
+"""Edge scores: one signed number per edge, and the record of how they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .errors import CircuitError
+from .graph import Graph
+
+if TYPE_CHECKING:
+    import pandas
+
+DIFFERENCE = "corrupt-clean"
+
+
+@dataclass(frozen=True)
+class ScoreRecord:
+    """How scores were made. A score is the effect on the metric of moving one edge from its clean to its corrupt value."""
+
+    method: str = "unknown"
+    metric: str = "unknown"
+    higher_is_better: bool | None = None
+    """Whether a higher metric means a better answer; None where that is not known."""
+    difference: str = DIFFERENCE
+    ungrouped: bool = False
+    """Whether keys and values were given to each query head of a grouped-query model."""
+    steps: int | None = None
+    rule: str | None = None
+    """Integration steps and rule of integrated gradients."""
+    n_pairs: int = 0
+    metric_clean: float | None = None
+    metric_corrupt: float | None = None
+    model: str = ""
+    d_model: int | None = None
+    dtype: str = ""
+    """The model's dtype; scores are in at least float32."""
+    seed: int | None = None
+    """None: nothing in the method is random."""
+    prepend_bos: bool | None = None
+    prompts: dict[str, Any] = field(default_factory=dict)
+    """`PromptPairs.record()`: counts, lengths, source, and the hash of the token ids."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class EdgeScore:
+    """One edge and its score."""
+
+    edge: str
+    score: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EdgeScores:
+    """Signed scores [writers, readers] on a graph; 0 where there is no edge. Averaged over pairs, summed over positions.
+
+    Raises CircuitError when the shape is not the graph's, when a score is not finite, or when a non-edge has one.
+    """
+
+    graph: Graph
+    values: Float[Tensor, "writers readers"]
+    record: ScoreRecord = ScoreRecord()
+
+    def __post_init__(self) -> None:
+        wanted = (len(self.graph.writers), len(self.graph.readers))
+        if tuple(self.values.shape) != wanted:
+            raise CircuitError(f"scores must have shape {wanted} [writers, readers], got {tuple(self.values.shape)}.")
+        if not self.values.isfinite().all():
+            writer, reader = (~self.values.isfinite()).nonzero()[0].tolist()
+            raise CircuitError(f"the score of edge {self.graph.edge_name(writer, reader)} is not finite; check the weights.")
+        if self.values[~self.graph.allowed].any():
+            raise CircuitError("scores must be 0 where the graph has no edge; multiply by graph.allowed.")
+
+    def __repr__(self) -> str:
+        record = self.record
+        return f"EdgeScores({record.method} of {record.metric}, {self.graph.n_edges:,} edges, {record.n_pairs} pairs)"
+
+    def __len__(self) -> int:
+        return self.graph.n_edges
+
+    def __getitem__(self, edge: str) -> float:
+        """The score of an edge by name."""
+        return float(self.values[self.graph.edge(edge)])
+
+    def items(self) -> Iterator[tuple[str, float]]:
+        """All edges with their scores, writer by writer."""
+        return zip(self.graph.edge_names(), self.values[self.graph.allowed].tolist(), strict=True)
+
+    def top(self, n: int = 10, *, signed: bool = False) -> list[EdgeScore]:
+        """The n edges of largest magnitude, or of largest signed score; ties in graph order."""
+        order = ranking(self, signed=signed)[:n].tolist()
+        n_readers = len(self.graph.readers)
+        return [EdgeScore(self.graph.edge_name(i // n_readers, i % n_readers), float(self.values.view(-1)[i])) for i in order]
+
+    def node_scores(self) -> Float[Tensor, " writers"]:
+        """Sum of each writer's outgoing edges; for EAP this is its attribution-patching score."""
+        return self.values.sum(1)
+
+    def head_scores(self) -> Float[Tensor, "layer head"]:
+        """`node_scores` of the attention heads."""
+        nodes = self.node_scores()
+        return torch.stack([nodes[self.graph.heads(layer)] for layer in range(self.graph.n_layers)])
+
+    def by_node(self) -> dict[str, dict[str, float]]:
+        """Scores between nodes, {writer: {reader's node: score}}: the q, k and v edges of one head, or KV group, summed."""
+        totals: dict[str, dict[str, float]] = {port.name: {} for port in self.graph.writers}
+        for writer, reader in self.graph.allowed.nonzero().tolist():
+            row, node = totals[self.graph.writers[writer].name], self.graph.head_of(self.graph.readers[reader])
+            row[node] = row.get(node, 0.0) + float(self.values[writer, reader])
+        return totals
+
+    def grouped(self, n_kv_heads: int) -> EdgeScores:
+        """Scores of an ungrouped graph summed over the query heads of each group: for EAP, those of the grouped graph."""
+        graph = self.graph
+        if graph.grouped:
+            raise CircuitError(f"these scores are grouped already, with {graph.n_kv_heads} KV heads.")
+        target = Graph(graph.n_layers, graph.n_heads, n_kv_heads, graph.parallel, graph.attn_only)
+        values = self.values.new_zeros(len(target.writers), len(target.readers))
+        for layer, kind in {(port.layer, port.kind) for port in graph.readers}:
+            source, wanted = self.values[:, graph.inputs(layer, kind)], target.inputs(layer, kind)
+            values[:, wanted] = source.unflatten(1, (wanted.stop - wanted.start, -1)).sum(2)
+        return EdgeScores(target, values, ScoreRecord(**{**self.record.to_dict(), "ungrouped": False}))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row per edge: edge, writer, reader, kind of reader, score."""
+        import pandas
+
+        pairs = self.graph.allowed.nonzero().tolist()
+        writers, readers = self.graph.writers, self.graph.readers
+        return pandas.DataFrame(
+            {
+                "edge": self.graph.edge_names(),
+                "writer": [writers[writer].name for writer, _ in pairs],
+                "reader": [readers[reader].name for _, reader in pairs],
+                "kind": [readers[reader].kind for _, reader in pairs],
+                "score": self.values[self.graph.allowed].tolist(),
+            }
+        )
+
+
+def ranking(scores: EdgeScores, *, signed: bool) -> Tensor:
+    """Flat indices into [writers, readers] of all edges, best first: by magnitude, or by signed score. Ties keep graph order."""
+    edges = scores.graph.allowed.view(-1).nonzero()[:, 0]
+    keys = scores.values.view(-1)[edges.to(scores.values.device)].cpu()
+    return edges[(keys if signed else keys.abs()).argsort(descending=True, stable=True)]
