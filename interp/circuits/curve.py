@@ -44,7 +44,7 @@ class FaithfulnessCurve:
     metric: str
     ablation: str
     ranking: str
-    """How edges were chosen: "top" or "greedy", by "magnitude" or "signed" score."""
+    """How edges were chosen: "top" or "greedy", by "magnitude" or "benefit"."""
     n_pairs: int
 
     @property
@@ -101,7 +101,7 @@ def faithfulness_curve(
         points.append(_point(job, circuit, float(job.values(circuit).mean())))
     points.append(_point(job, Circuit.full(scores.graph), float(job.full.mean())))
     unique = {point.n_edges: point for point in points}
-    ranking = f"{'greedy' if greedy else 'top'} by {'signed score' if signed else 'magnitude'}"
+    ranking = f"{'greedy' if greedy else 'top'} by {'benefit' if signed else 'magnitude'}"
     return FaithfulnessCurve(tuple(unique[n] for n in sorted(unique)), job.metric.name, ablation, ranking, len(pairs))
 
 

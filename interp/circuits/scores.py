@@ -94,8 +94,21 @@ class EdgeScores:
         """All edges with their scores, writer by writer."""
         return zip(self.graph.edge_names(), self.values[self.graph.allowed].tolist(), strict=True)
 
+    @property
+    def benefit(self) -> Float[Tensor, "writers readers"]:
+        """How much better the metric is for each edge's clean value than for its corrupt one: the scores with the sign of good.
+
+        Raises CircuitError where the record does not say which way the metric is good.
+        """
+        if self.record.higher_is_better is None:
+            raise CircuitError(
+                f"ranking by signed score needs to know whether a higher {self.record.metric} is better; score with "
+                "metric=Metric(name, function, higher_is_better=...)."
+            )
+        return -self.values if self.record.higher_is_better else self.values
+
     def top(self, n: int = 10, *, signed: bool = False) -> list[EdgeScore]:
-        """The n edges of largest magnitude, or of largest signed score; ties in graph order."""
+        """The n edges of largest magnitude, or of largest benefit; ties in graph order."""
         order = ranking(self, signed=signed)[:n].tolist()
         n_readers = len(self.graph.readers)
         return [EdgeScore(self.graph.edge_name(i // n_readers, i % n_readers), float(self.values.view(-1)[i])) for i in order]
@@ -147,7 +160,7 @@ class EdgeScores:
 
 
 def ranking(scores: EdgeScores, *, signed: bool) -> Tensor:
-    """Flat indices into [writers, readers] of all edges, best first: by magnitude, or by signed score. Ties keep graph order."""
+    """Flat indices into [writers, readers] of all edges, best first: by magnitude, or by benefit. Ties keep graph order."""
     edges = scores.graph.allowed.view(-1).nonzero()[:, 0]
-    keys = scores.values.view(-1)[edges.to(scores.values.device)].cpu()
-    return edges[(keys if signed else keys.abs()).argsort(descending=True, stable=True)]
+    keys = scores.benefit if signed else scores.values.abs()
+    return edges[keys.view(-1)[edges.to(keys.device)].cpu().argsort(descending=True, stable=True)]

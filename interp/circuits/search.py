@@ -27,18 +27,18 @@ def select(
     """Keep edges by score; give exactly one of
 
     top: the n best edges.
-    threshold: every edge whose score, or magnitude, is at least this.
+    threshold: every edge whose magnitude, or benefit, is at least this.
     greedy: n edges grown from the logits, each the best one into a node already reached, so that every edge leads to the
         logits (the selection of EAP-IG, Hanna et al. 2024, arXiv 2403.17806). Fewer than n when nothing more can be reached.
-    signed: rank by the signed score instead of its magnitude. Ties are broken in graph order, so the result is deterministic.
+    signed: rank by how much an edge helps the metric (`EdgeScores.benefit`) instead of by magnitude. Ties are broken in graph order, so the result is deterministic.
     """
     chosen = {"top": top, "threshold": threshold, "greedy": greedy}
     given = [name for name, value in chosen.items() if value is not None]
     if len(given) != 1:
         raise CircuitError(f"select needs exactly one of top, threshold and greedy, got {', '.join(given) or 'none'}.")
-    by = "signed score" if signed else "magnitude"
+    by = "benefit" if signed else "magnitude"
     if threshold is not None:
-        keys = scores.values if signed else scores.values.abs()
+        keys = scores.benefit if signed else scores.values.abs()
         mask = (keys >= threshold).cpu() & scores.graph.allowed
         return Circuit(scores.graph, mask, f"{by} at least {threshold:g}")
     n = _checked_size(top if greedy is None else greedy, given[0], scores.graph)
@@ -58,7 +58,7 @@ def _checked_size(n: int | None, name: str, graph: Graph) -> int:
 def _grow(scores: EdgeScores, n: int, signed: bool, mask: Bool[Tensor, "writers readers"]) -> Bool[Tensor, "writers readers"]:
     """Repeatedly take the best edge into the readers of reached nodes; its writer is then reached too."""
     graph = scores.graph
-    keys = (-(scores.values if signed else scores.values.abs())).cpu().tolist()
+    keys = (-(scores.benefit if signed else scores.values.abs())).cpu().tolist()
     edges_into = [writers.nonzero()[:, 0].tolist() for writers in graph.allowed.T]
     readers_of = [readers.nonzero()[:, 0].tolist() for readers in graph.feeds.T]
     heap: list[tuple[float, int, int]] = []

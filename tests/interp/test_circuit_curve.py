@@ -54,4 +54,4 @@ def test_a_greedy_signed_curve():
     curve = faithfulness_curve(model, scores, pairs, [15], signed=True, greedy=True, ablation="zero", metric="prob_diff")
     wanted = evaluate(model, select(scores, greedy=15, signed=True), pairs, metric="prob_diff", ablation="zero")
     assert curve.points[1].faithfulness == pytest.approx(wanted.faithfulness)
-    assert curve.ranking == "greedy by signed score"
+    assert curve.ranking == "greedy by benefit"

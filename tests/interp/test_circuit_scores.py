@@ -44,9 +44,13 @@ def test_top_edges_by_magnitude_and_by_sign():
     values = torch.zeros(graph.allowed.shape)
     for edge, score in (("input->a0.h0<q>", -3.0), ("input->logits", 2.0), ("a0.h0->logits", 1.0)):
         values[graph.edge(edge)] = score
-    scores = EdgeScores(graph, values)
+    scores = EdgeScores(graph, values, ScoreRecord(higher_is_better=False))
     assert [item.edge for item in scores.top(2)] == ["input->a0.h0<q>", "input->logits"]
     assert [item.score for item in scores.top(2, signed=True)] == [2.0, 1.0]
+    helpful = EdgeScores(graph, values, ScoreRecord(higher_is_better=True))
+    assert [item.score for item in helpful.top(1, signed=True)] == [-3.0]  # corrupting it lowers a metric that should be high
+    with pytest.raises(CircuitError, match="whether a higher unknown is better"):
+        EdgeScores(graph, values).top(1, signed=True)
     assert [item.edge for item in scores.top(99)][3:] == ["input->a0.h0<k>", "input->a0.h0<v>"]  # ties in graph order
 
 

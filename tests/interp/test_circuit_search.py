@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from interp.circuits import Circuit, CircuitError, EdgeScores, Graph, prune, select
+from interp.circuits import Circuit, CircuitError, EdgeScores, Graph, ScoreRecord, prune, select
 
 
 def scored(graph: Graph, **edges: float) -> EdgeScores:
     values = torch.zeros(graph.allowed.shape)
     for edge, score in edges.items():
         values[graph.edge(edge)] = score
-    return EdgeScores(graph, values)
+    return EdgeScores(graph, values, ScoreRecord(higher_is_better=False))
 
 
 GRAPH = Graph(2, 2, 2)
