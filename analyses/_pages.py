@@ -101,27 +101,35 @@ def circuit_sections(traced: Traced, heads: dict[str, Any] | None, said: Said) -
     asked = (
         f"Prompts: {prompts['source']}; {prompts['n_pairs']} pairs of {' to '.join(map(str, lengths))} tokens, "
         f"{'with' if prompts['prepend_bos'] else 'without'} BOS. A score is the change of {traced.scores.record.metric} when one "
-        "edge carries its corrupt value: negative edges help the right answer."
+        f"edge carries its corrupt value: {_helpful(traced.scores.record.higher_is_better)}."
     )
     drawing = circuit_fragment(
         to_mib(traced.scores, traced.circuit), node_labels=node_labels(heads), faithfulness=_numbers(traced.faithfulness)
     )
-    statement, chosen, sizes = said["circuit"]
+    statement, chosen, completeness, sizes = said["circuit"]
     return [
-        Section("Circuit", [asked, chosen, " ".join(said["composition"]), drawing]),
-        Section("Faithfulness", [statement, sizes, faithfulness_chart(traced.curve)]),
+        Section("Circuit", [asked, chosen, completeness, " ".join(said["composition"]), drawing]),
+        Section("Faithfulness", [statement, sizes, faithfulness_chart(traced.curves)]),
     ]
 
 
-def faithfulness_chart(curve: Mapping[str, Any]) -> Fragment:
+def _helpful(higher_is_better: bool | None) -> str:
+    if higher_is_better is None:
+        return "positive edges raise it"
+    return f"{'negative' if higher_is_better else 'positive'} edges help the right answer"
+
+
+def faithfulness_chart(curves: Mapping[str, Mapping[str, Any]]) -> Fragment:
     """Faithfulness against the number of edges; the empty circuit, 0 by definition, has no place on the logarithmic axis."""
-    points = [point for point in curve["points"] if point["n_edges"]]
+    lines = {curve["ranking"]: {at["n_edges"]: at["faithfulness"] for at in curve["points"]} for curve in curves.values()}
+    sizes = sorted({n for line in lines.values() for n in line if n})
+    curve = next(iter(curves.values()))
     return curve_fragment(
-        [point["n_edges"] for point in points],
-        [point["faithfulness"] for point in points],
+        sizes,
+        {name: [line.get(n) for n in sizes] for name, line in lines.items()},
         x_label="edges in the circuit",
         y_label="faithfulness",
-        title=f"Faithfulness to {curve['metric']} under {curve['ablation']} ablation ({curve['ranking']})",
+        title=f"Faithfulness to {curve['metric']} under {curve['ablation']} ablation",
         log_x=True,
         levels={"whole model": 1.0, "every edge ablated": 0.0},
     )

@@ -22,7 +22,7 @@ from analyses._pages import full_report
 from analyses._run import Run
 from analyses.head_temperature import TemperatureConfig
 from analyses.induction_heads import HeadsConfig
-from analyses.trace_circuit import CircuitConfig, Traced
+from analyses.trace_circuit import RANKS, CircuitConfig, Traced
 from interp.circuits.trace import METHODS
 from interp.run import write_json, write_text
 
@@ -40,6 +40,7 @@ class ReportConfig(RunConfig):
     n_pairs: int = option(10, "how many of the built-in prompts")
     method: str = option("eap-ig", "how edges are scored", choices=METHODS)
     top: int | None = option(None, "edges to keep; default: 200, or a quarter of all where that is less")
+    rank: str = option("benefit", "keep the edges that change the metric most, or those that help the answer most", choices=RANKS)
     greedy: bool = option(True, "grow the circuit edge by edge from the logits, instead of taking the strongest anywhere")
 
 

@@ -44,6 +44,12 @@ from interp.circuits.trace import METHODS
 from interp.prompts import PromptPairs, ioi_pairs, repeated_token_pairs
 from interp.run import plain, write_json, write_text
 
+RANKS = ("magnitude", "benefit")
+METHOD_NOTE = {
+    "eap": "a linear estimate at the clean prompts, so the two may differ widely",
+    "eap-ig": "with exact integration the two would be equal",
+    "exact": "single edges patched one at a time, which need not add up",
+}
 DISTANCE = 16
 """Repeat distance of the built-in random prompts, where the context has room for it."""
 
@@ -59,6 +65,9 @@ class CircuitConfig(RunConfig):
     steps: int = option(5, "integration steps of eap-ig")
     top: int | None = option(None, "edges to keep; default: 200, or a quarter of all where that is less")
     ablation: str = option("patching", "what edges outside the circuit carry when it is evaluated", choices=ABLATIONS)
+    rank: str = option(
+        "magnitude", "keep the edges that change the metric most, or those that help the answer most", choices=RANKS
+    )
     greedy: bool = option(False, "grow the circuit edge by edge from the logits, instead of taking the strongest anywhere")
     ungrouped: bool = option(False, "give every query head a key and value of its own, as many other tools do")
     roles: bool = option(True, "label heads by what they attend on random tokens")
@@ -76,8 +85,10 @@ class Traced:
     """Edges chosen by score; those on no path from input to logits were then dropped."""
     faithfulness: dict[str, Any]
     """Fields of `interp.circuits.Faithfulness` and its `statement`."""
-    curve: dict[str, Any]
-    """Fields of `interp.circuits.FaithfulnessCurve`, its areas cpr and cmd."""
+    curves: dict[str, dict[str, Any]]
+    """By rank, "magnitude" or "benefit": fields of `interp.circuits.FaithfulnessCurve`, its areas cpr and cmd."""
+    rank: str
+    """How the circuit's own edges were ranked."""
 
 
 def prompt_pairs(model: Any, config: CircuitConfig) -> PromptPairs:
@@ -97,16 +108,24 @@ def trace(run: Run, config: CircuitConfig) -> Traced:
     run.prompts["circuit"], run.prepend_bos = pairs.record(), pairs.prepend_bos
     scores = _scores(run, config, pairs)
     n_asked = n_edges_asked(config.top, scores.graph.n_edges)
-    circuit = prune(select(scores, greedy=n_asked) if config.greedy else select(scores, top=n_asked))
+    signed = config.rank == "benefit"
+    circuit = prune(select(scores, signed=signed, **{"greedy" if config.greedy else "top": n_asked}))
     inputs = {"prompts": pairs.record(), "scores": scores.values, "metric": config.metric, "ablation": config.ablation}
     inputs |= {"n_edges": n_asked, "greedy": config.greedy}
+
+    def curve(rank: str) -> dict[str, Any]:
+        return run.unit(f"curve-{rank}", lambda: _curve(run.model, scores, pairs, n_asked, config, rank), **inputs)
+
     return Traced(
         pairs=pairs,
         scores=scores,
         circuit=circuit,
         n_asked=n_asked,
-        faithfulness=run.unit("faithfulness", lambda: _faithfulness(run.model, circuit, pairs, config), **inputs),
-        curve=run.unit("curve", lambda: _curve(run.model, scores, pairs, n_asked, config), **inputs),
+        faithfulness=run.unit(
+            "faithfulness", lambda: _faithfulness(run.model, circuit, pairs, config), rank=config.rank, **inputs
+        ),
+        curves={rank: curve(rank) for rank in RANKS},
+        rank=config.rank,
     )
 
 
@@ -115,12 +134,13 @@ def _faithfulness(model: Any, circuit: Circuit, pairs: PromptPairs, config: Circ
     return {**plain(found), "statement": found.statement}
 
 
-def _curve(model: Any, scores: EdgeScores, pairs: PromptPairs, n_asked: int, config: CircuitConfig) -> dict[str, Any]:
+def _curve(model: Any, scores: EdgeScores, pairs: PromptPairs, n_asked: int, config: CircuitConfig, rank: str) -> dict[str, Any]:
     found = faithfulness_curve(
         model,
         scores,
         pairs,
         [*FRACTIONS, n_asked],
+        signed=rank == "benefit",
         greedy=config.greedy,
         metric=config.metric,
         ablation=config.ablation,
@@ -169,7 +189,7 @@ def write(folder: Path, traced: Traced) -> None:
     write_mib(folder / "circuit.json", traced.scores, traced.circuit)
     write_graphml(folder / "circuit.graphml", traced.scores, traced.circuit)
     write_dot(folder / "circuit.dot", traced.scores, traced.circuit)
-    write_json(folder / "faithfulness.json", {"faithfulness": traced.faithfulness, "curve": traced.curve})
+    write_json(folder / "faithfulness.json", {"faithfulness": traced.faithfulness, "curves": traced.curves})
 
 
 def run(config: CircuitConfig) -> Traced:
@@ -202,24 +222,41 @@ def print_circuit(traced: Traced, k: int = 10) -> None:
 
 
 def sentences(traced: Traced) -> list[str]:
-    """What the circuit is faithful to, how it was chosen, and how many edges it takes for more."""
-    return [traced.faithfulness["statement"], _chosen(traced), _sizes(traced.curve)]
+    """What the circuit is faithful to, how it was chosen, how exact the scores are, and how many edges it takes for more."""
+    needed = " ".join(_sizes(rank, curve) for rank, curve in traced.curves.items())
+    return [traced.faithfulness["statement"], _chosen(traced), _completeness(traced.scores), needed]
 
 
 def _chosen(traced: Traced) -> str:
     n, total = traced.circuit.n_edges, len(traced.scores)
-    if traced.curve["ranking"].startswith("greedy"):
-        return f"The circuit is {n:,} of {total:,} edges, grown from the logits, so that each leads there from the input."
-    return f"Of the {traced.n_asked:,} strongest of {total:,} edges, {n:,} lie on a path from input to logits: the circuit."
+    best = {"magnitude": "strongest", "benefit": "most helpful"}[traced.rank]
+    if traced.curves[traced.rank]["ranking"].startswith("greedy"):
+        return (
+            f"The circuit is {n:,} of {total:,} edges, the {best} first, grown from the logits, so that each leads there from "
+            "the input."
+        )
+    return f"Of the {traced.n_asked:,} {best} of {total:,} edges, {n:,} lie on a path from input to logits: the circuit."
 
 
-def _sizes(curve: dict[str, Any]) -> str:
+def _completeness(scores: EdgeScores) -> str:
+    """The edges out of the input carry all that differs between the prompts; how much of the metric's change they add up to."""
+    record = scores.record
+    if record.metric_clean is None or record.metric_corrupt is None:
+        return ""
+    summed, change = float(scores.node_scores()[0]), record.metric_corrupt - record.metric_clean
+    return (
+        f"The edges out of the input sum to {summed:.4g}, where {record.metric} changes by {change:.4g} from clean to corrupt: "
+        f"{METHOD_NOTE[record.method]}."
+    )
+
+
+def _sizes(rank: str, curve: dict[str, Any]) -> str:
     points, total = curve["points"], curve["points"][-1]["n_edges"]
     needed = []
     for level in (0.5, 0.8, 0.95):
         n = next(point["n_edges"] for point in points if point["faithfulness"] >= level or point["n_edges"] == total)
         needed.append(f"{level} with {n:,} edges ({n / total:.1%})")
-    return f"On the curve, faithfulness reaches {', '.join(needed)}."
+    return f"Taking edges by {rank}, faithfulness reaches {', '.join(needed)}."
 
 
 def main(argv: Sequence[str] | None = None) -> int:

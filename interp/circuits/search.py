@@ -30,7 +30,8 @@ def select(
     threshold: every edge whose magnitude, or benefit, is at least this.
     greedy: n edges grown from the logits, each the best one into a node already reached, so that every edge leads to the
         logits (the selection of EAP-IG, Hanna et al. 2024, arXiv 2403.17806). Fewer than n when nothing more can be reached.
-    signed: rank by how much an edge helps the metric (`EdgeScores.benefit`) instead of by magnitude. Ties are broken in graph order, so the result is deterministic.
+    signed: rank by how much an edge helps the metric (`EdgeScores.benefit`) instead of by magnitude. Ties are broken in graph
+        order, so the result is deterministic.
     """
     chosen = {"top": top, "threshold": threshold, "greedy": greedy}
     given = [name for name, value in chosen.items() if value is not None]

@@ -37,7 +37,7 @@ def test_files(folder: Path) -> None:
     assert all((folder / name).stat().st_size > 200 for name in FILES)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["model"] == "induction-2l" and manifest["seed"] == 0
-    assert {"heads", "edges", "faithfulness", "curve"} <= set(manifest["units"])
+    assert {"heads", "edges", "faithfulness", "curve-magnitude", "curve-benefit"} <= set(manifest["units"])
     assert all(len(record["sha256"]) == 64 for record in manifest["prompts"].values())
     circuit = json.loads((folder / "circuit.json").read_text())
     assert circuit["edges"]["a0.h0->a1.h3<k>"]["in_graph"] and circuit["edges"]["a0.h0->a1.h3<k>"]["score"] < -1

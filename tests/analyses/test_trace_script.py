@@ -58,7 +58,9 @@ def test_induction_circuit_is_found_and_faithful(tmp_path: Path) -> None:
     assert set(top[1:]) >= {f"a0.h0->a1.h{head}<k>" for head in range(4)}, "previous-token head into the keys of layer 1"
     assert found.scores["a0.h0->a1.h3<k>"] < -1, "corrupting an edge that helps lowers the metric"
     assert found.faithfulness["faithfulness"] == pytest.approx(1.0, abs=0.1)
-    assert found.curve["points"][0]["faithfulness"] == 0 and found.curve["points"][-1]["faithfulness"] == 1
+    assert set(found.curves) == {"magnitude", "benefit"}
+    for curve in found.curves.values():
+        assert curve["points"][0]["faithfulness"] == 0 and curve["points"][-1]["faithfulness"] == 1
     assert found.faithfulness["n_edges"] == found.circuit.n_edges <= 20 < len(found.scores) == 81
     assert "repeated random tokens" in found.faithfulness["statement"] and "patching ablation" in found.faithfulness["statement"]
 
@@ -117,7 +119,7 @@ def test_files_have_the_fixed_schema(small: str, pairs_file: str, tmp_path: Path
     assert (out / "circuit.dot").read_text().startswith("digraph") and "<graphml" in (out / "circuit.graphml").read_text()
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["prompts"]["circuit"]["n_pairs"] == 2 and manifest["prepend_bos"] is False
-    assert json.loads((out / "faithfulness.json").read_text())["curve"]["points"][-1]["faithfulness"] == 1
+    assert json.loads((out / "faithfulness.json").read_text())["curves"]["magnitude"]["points"][-1]["faithfulness"] == 1
 
 
 def test_ungrouped_has_a_key_per_head(small: str, pairs_file: str, tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_resume_recomputes_only_what_changed(small: str, pairs_file: str, tmp_pa
 
     first, again, ablated = times(), times(), times("--ablation", "zero")
     assert first == again
-    assert ablated["edges.json"] == first["edges.json"] and ablated["curve.json"] != first["curve.json"]
+    assert ablated["edges.json"] == first["edges.json"] and ablated["curve-magnitude.json"] != first["curve-magnitude.json"]
     assert times("--ablation", "zero", "--force")["edges.json"] != first["edges.json"]
 
 
