@@ -63,15 +63,17 @@ class Block(nn.Module):
     def attend(self, x: Resid, context: AttentionContext, cache: KVCache | None, norm: Norm | NoNorm) -> Resid:
         """Attention on the normed stream. A hooked q, k or v input is copied per head first, so each head can read its own."""
         split = {name: point for name in "qkv" if (point := getattr(self, f"hook_{name}_input")).is_hooked}
-        shared = norm(x) if len(split) < 3 or norm.is_hooked else x
-        inputs = dict.fromkeys("qkv", shared)
+        live = {name for name, point in split.items() if point.is_in_graph}
+        inputs = dict.fromkeys("qkv", norm(x) if len(live) < 3 or norm.is_hooked else x)
         for name, point in split.items():
-            if point.is_edited and norm.is_edited:
+            if name in live and norm.is_in_graph:
                 raise HookError(
-                    f"'{point.name}' and the hooks of its norm cannot both be edited in one run: each head would need its own."
+                    f"'{point.name}' and the hooks of its norm cannot both be edited, or followed by gradients, in one run."
                 )
             heads = self.cfg.n_heads if name == "q" else self.cfg.n_kv_heads
-            inputs[name] = norm.plain(point(x[:, :, None].expand(-1, -1, heads, -1)))
+            by_head = point(x[:, :, None].expand(-1, -1, heads, -1))
+            if name in live:
+                inputs[name] = norm.plain(by_head)
         return self.attn(inputs["q"], inputs["k"], inputs["v"], context, cache)
 
 

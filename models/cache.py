@@ -20,6 +20,7 @@ class KVCache:
 
     def __init__(self, cfg: TransformerConfig) -> None:
         self.cfg = cfg
+        self.batch: int | None = None
         self.positions: Tensor | None = None
         self.real: Tensor | None = None
         self._keys: dict[int, Tensor] = {}
@@ -38,27 +39,34 @@ class KVCache:
         return sum(2 * size * self._filled[layer] for size, layer in per_slot)
 
     def append_tokens(
-        self, positions: Int[Tensor, "batch pos"], real: Bool[Tensor, "all pos"] | None
+        self, batch: int, positions: Int[Tensor, "_ pos"], real: Bool[Tensor, "batch pos"] | None
     ) -> tuple[Tensor, int, Tensor | None]:
         """Record the tokens about to be processed; returns the positions of all slots, how many are past, and their padding."""
-        n_past = self.length
+        n_past, self.batch = self.length, batch
         if real is None and self.real is not None:
             real = torch.ones_like(positions, dtype=torch.bool)
         if self.real is None and real is not None and self.positions is not None:
             self.real = torch.ones(real.shape[0], self.length, dtype=torch.bool, device=real.device)
         if self.positions is not None and positions.shape[0] != self.positions.shape[0]:
-            batch = max(positions.shape[0], self.positions.shape[0])
             positions, self.positions = positions.expand(batch, -1), self.positions.expand(batch, -1)
         self.positions = positions if self.positions is None else torch.cat((self.positions, positions), 1)
         self.real = real if self.real is None or real is None else torch.cat((self.real, real), 1)
         return self.positions, n_past, self.real
+
+    def rewind(self, length: int) -> None:
+        """Forget the tokens past `length`, as after a call that did not finish."""
+        self._filled = {layer: min(filled, length) for layer, filled in self._filled.items()}
+        if self.positions is not None and length < self.length:
+            self.positions = self.positions[:, :length] if length else None
+            self.real = None if self.real is None or not length else self.real[:, :length]
+        self.batch = self.batch if length else None
 
     def extend(self, layer: int, keys: New, values: New) -> tuple[All, All]:
         """Add one layer's new keys and values; returns all of that layer's, old and new."""
         start = self._filled.get(layer, 0)
         stop = start + keys.shape[1]
         for buffers, new in ((self._keys, keys), (self._values, values)):
-            buffer = buffers.get(layer)
+            buffer = buffers.get(layer) if start else None
             if buffer is None or stop > buffer.shape[1]:
                 buffers[layer] = _grown(buffer, new, stop)
             buffers[layer][:, start:stop] = new

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,17 @@ class RotaryConfig:
     """`yarn`: round the ends of the ramp to whole dimensions."""
 
     def __post_init__(self) -> None:
+        _check_types(type(self), vars(self), "rotary.")
         _one_of("rotary.layout", self.layout, ROTARY_LAYOUTS)
         _one_of("rotary.scaling", self.scaling, ROTARY_SCALINGS)
-        _positive("rotary.base", self.base)
-        _positive("rotary.factor", self.factor)
+        for field in ("factor", "original_n_ctx", "low_freq_factor", "beta_slow", "attention_factor"):
+            if (value := getattr(self, field)) is not None:
+                _positive(f"rotary.{field}", value)
+        for low, high in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
+            if getattr(self, low) >= getattr(self, high):
+                raise ConfigError(f"rotary.{high} must exceed rotary.{low}={getattr(self, low)}, got {getattr(self, high)}.")
+        if self.base <= 1:
+            raise ConfigError(f"rotary.base must exceed 1, got {self.base}.")
         if self.dim is not None and (self.dim <= 0 or self.dim % 2):
             raise ConfigError(f"rotary.dim must be a positive even number of dimensions, got {self.dim}.")
         if self.scaling in ("dynamic", "llama3", "yarn") and self.original_n_ctx is None:
@@ -130,27 +138,13 @@ class TransformerConfig:
     family: str = ""
 
     def __post_init__(self) -> None:
-        self._fill_defaults()
+        _check_types(type(self), vars(self))
+        for field, (unset, derive) in _DERIVED.items():
+            if getattr(self, field) == unset:
+                object.__setattr__(self, field, derive(self))
         self._check_choices()
         self._check_sizes()
         self._check_attention()
-
-    def _fill_defaults(self) -> None:
-        def fill(field: str, value: Any) -> None:
-            object.__setattr__(self, field, value)
-
-        if not self.n_kv_heads:
-            fill("n_kv_heads", self.n_heads)
-        if not self.d_vocab_out:
-            fill("d_vocab_out", self.d_vocab)
-        if not self.attn_scale and self.d_head > 0:
-            fill("attn_scale", 1 / math.sqrt(self.d_head))
-        if not self.layer_types:
-            fill("layer_types", ("sliding" if self.window else "full",) * max(self.n_layers, 0))
-        if self.positions == "rotary" and self.rotary is None:
-            fill("rotary", RotaryConfig())
-        if self.positions == "rotary" and self.rotary_sliding is None:
-            fill("rotary_sliding", self.rotary)
 
     def _check_choices(self) -> None:
         _one_of("block", self.block, BLOCKS)
@@ -163,10 +157,9 @@ class TransformerConfig:
 
     def _check_sizes(self) -> None:
         for field in ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "n_kv_heads", "d_vocab_out"):
-            value = getattr(self, field)
-            if not isinstance(value, int) or value <= 0:
+            if (value := getattr(self, field)) <= 0:
                 raise ConfigError(f"{field} must be a positive whole number, got {value!r}.")
-        if not isinstance(self.d_mlp, int) or self.d_mlp < 0:
+        if self.d_mlp < 0:
             raise ConfigError(f"d_mlp must be a whole number, 0 for an attention-only model, got {self.d_mlp!r}.")
         if self.n_heads % self.n_kv_heads:
             raise ConfigError(f"n_heads must be a multiple of n_kv_heads, got {self.n_heads} and {self.n_kv_heads}.")
@@ -186,6 +179,8 @@ class TransformerConfig:
             dim = self.d_head if rotary is None or rotary.dim is None else rotary.dim
             if rotary is not None and (dim > self.d_head or dim % 2):
                 raise ConfigError(f"rotary.dim must be even and at most d_head={self.d_head}, got {dim}.")
+            if rotary is not None and rotary.scaling == "dynamic" and dim == 2:
+                raise ConfigError("rotary.scaling='dynamic' needs more than 2 rotated dimensions, got 2.")
         if self.qk_norm != "none" and self.norm == "none":
             raise ConfigError('qk_norm needs a norm, got norm="none".')
 
@@ -205,15 +200,18 @@ class TransformerConfig:
         return self.rotary_sliding if self.layer_types[layer] == "sliding" else self.rotary
 
     def replace(self, **changes: Any) -> TransformerConfig:
-        """A copy with some fields changed, validated again."""
-        return dataclasses.replace(self, **changes)
+        """A copy with some fields changed, validated again. Fields that had their derived value follow the change."""
+        follow = {field: unset for field, (unset, derive) in _DERIVED.items() if getattr(self, field) == derive(self)}
+        return dataclasses.replace(self, **(follow | changes))
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> TransformerConfig:
+    def from_dict(cls, data: Any) -> TransformerConfig:
         """Build from `to_dict` output. Raises ConfigError on an unknown or missing field, with near matches."""
+        if not isinstance(data, dict):
+            raise ConfigError(f"config must be an object of fields and values, got {type(data).__name__}.")
         data = dict(data)
         for key in ("rotary", "rotary_sliding"):
             if isinstance(data.get(key), dict):
@@ -241,12 +239,55 @@ class TransformerConfig:
         return cls.from_dict(data)
 
 
+_DERIVED: dict[str, tuple[Any, Callable[[TransformerConfig], Any]]] = {
+    "n_kv_heads": (0, lambda cfg: cfg.n_heads),
+    "d_vocab_out": (0, lambda cfg: cfg.d_vocab),
+    "attn_scale": (0.0, lambda cfg: 1 / math.sqrt(max(cfg.d_head, 1))),
+    "layer_types": ((), lambda cfg: ("sliding" if cfg.window else "full",) * max(cfg.n_layers, 0)),
+    "rotary": (None, lambda cfg: RotaryConfig() if cfg.positions == "rotary" else None),
+    "rotary_sliding": (None, lambda cfg: cfg.rotary),
+}
+"""Fields that follow from others unless they are given: the value that stands for "not given", and the rule."""
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> bool:
+    return _whole(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("a whole number", _whole),
+    "int | None": ("a whole number or None", lambda value: value is None or _whole(value)),
+    "float": ("a finite number", _number),
+    "float | None": ("a finite number or None", lambda value: value is None or _number(value)),
+    "bool": ("True or False", lambda value: isinstance(value, bool)),
+    "str": ("text", lambda value: isinstance(value, str)),
+    "tuple[str, ...]": ("a tuple of text", lambda value: isinstance(value, tuple) and all(isinstance(v, str) for v in value)),
+    "tuple[int, ...]": ("a tuple of whole numbers", lambda value: isinstance(value, tuple) and all(map(_whole, value))),
+    "RotaryConfig | None": ("a RotaryConfig or None", lambda value: value is None or isinstance(value, RotaryConfig)),
+}
+"""By annotation of a field: what it must be, in words, and the test."""
+
+
+def _check_types(cls: Any, values: dict[str, Any], prefix: str = "") -> None:
+    for field in dataclasses.fields(cls):
+        words, fits = _TYPES[str(field.type)]
+        if field.name in values and not fits(value := values[field.name]):
+            raise ConfigError(f"{prefix}{field.name} must be {words}, got {value!r}.")
+
+
 def _known_fields(cls: type, data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     known = [field.name for field in dataclasses.fields(cls)]
     for key in data:
         if key not in known:
             raise ConfigError(f"config has an unknown field {prefix}{key!r}{closest(key, known)}.")
-    return data
+    _check_types(cls, data, prefix)
+    # JSON writes a whole number where Python wants a float.
+    floats = {field.name for field in dataclasses.fields(cls) if str(field.type).startswith("float")}
+    return {key: float(value) if key in floats and value is not None else value for key, value in data.items()}
 
 
 def _one_of(field: str, value: Any, choices: tuple[str, ...]) -> None:
@@ -254,6 +295,6 @@ def _one_of(field: str, value: Any, choices: tuple[str, ...]) -> None:
         raise ConfigError(f"{field} must be one of {', '.join(choices)}; got {value!r}{closest(str(value), choices)}.")
 
 
-def _positive(field: str, value: float) -> None:
+def _positive(field: str, value: int | float) -> None:
     if not value > 0:
         raise ConfigError(f"{field} must be positive, got {value!r}.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @torch.no_grad()
 def generate(
     model: HookedTransformer,
-    prompt: str | Tensor,
+    prompt: str | Sequence[Any] | Tensor,
     max_new_tokens: int = 20,
     *,
     do_sample: bool = False,
@@ -32,14 +33,16 @@ def generate(
     use_cache: bool = True,
     stop_at_eos: bool = False,
     prepend_bos: bool | None = None,
-) -> str | Tensor:
-    """Append `max_new_tokens` tokens to a prompt; text in gives text out, ids [batch, pos] give ids [batch, pos + new].
+) -> str | list[str] | Tensor:
+    """Append `max_new_tokens` tokens to a prompt; text in gives text out (a list for a list), ids [batch, pos]
+    give ids [batch, pos + new].
 
     do_sample: draw from softmax(logits / temperature), kept to the `top_k` likeliest tokens and to the smallest set whose
         probability reaches `top_p` (Holtzman et al. 2019, arXiv 1904.09751); otherwise take the likeliest token.
     seed: of the draw's own generator; the global one is left alone.
     attention_mask: [batch, pos], 1 at real tokens. Padding must be on the left, so that new tokens follow real ones.
-    use_cache: compute each token once; models whose `dynamic` positions would make the past stale recompute it regardless.
+    use_cache: compute each token once; bidirectional models, and `dynamic` positions past their trained length, make the past
+        stale and recompute it regardless.
     stop_at_eos: end when every row has produced one of `cfg.eos_token_ids`; a finished row repeats its own.
     Raises InputError where prompt and new tokens together exceed n_ctx.
     """
@@ -50,7 +53,8 @@ def generate(
     if real is not None and not bool(real[:, -1].all()):
         raise InputError("attention_mask pads the end of a prompt; generation needs padding on the left.")
     generator = torch.Generator(device=tokens.device).manual_seed(seed)
-    cache = KVCache(model.cfg) if use_cache and tokens.shape[1] + max_new_tokens <= cacheable_length(model.cfg) else None
+    stays_right = model.cfg.causal and tokens.shape[1] + max_new_tokens <= cacheable_length(model.cfg)
+    cache = KVCache(model.cfg) if use_cache and stays_right else None
     new, mask, finished = tokens, real, torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
     for _ in range(max_new_tokens):
         logits = model.next_token_logits(new, attention_mask=mask, cache=cache)
@@ -66,7 +70,10 @@ def generate(
         else:
             new = tokens
             mask = None if mask is None else torch.cat((mask, mask.new_ones(len(mask), 1)), 1)
-    return model.to_string(tokens[0]) if isinstance(prompt, str) else tokens
+    if isinstance(prompt, str):
+        return model.to_string(tokens[0])
+    is_text = not isinstance(prompt, Tensor) and len(prompt) > 0 and isinstance(prompt[0], str)
+    return [model.to_string(row) for row in tokens] if is_text else tokens
 
 
 def sample(
@@ -86,6 +93,9 @@ def sample(
 
 
 def _check_sampling(max_new_tokens: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
+    for name, value in (("max_new_tokens", max_new_tokens), ("top_k", top_k)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise InputError(f"{name} must be a whole number, got {value!r}.")
     if max_new_tokens < 1:
         raise InputError(f"max_new_tokens must be at least 1, got {max_new_tokens}.")
     if not temperature > 0:

@@ -89,16 +89,17 @@ class HookedModule(nn.Module):
 
         names: a hook name, a glob ("blocks.*.attn.hook_z"), a list of either, or a predicate on names; None keeps all but
         the expensive ones (`attn.hook_result` and the split inputs).
-        detach: False keeps the autograd graph, so that gradients with respect to cached tensors can be taken.
-        Returns the model's output and an `ActivationCache` of snapshots. Hooks already attached stay and run first.
+        detach: False keeps the very tensors that the model goes on with, so that gradients with respect to them can be taken.
+        Returns the model's output and an `ActivationCache`, of snapshots unless detach is False. Hooks already attached stay
+        and run first. Raises HookError where a hook given by its full name lies on a part that this call skips.
         """
         kept: dict[str, Tensor] = {}
 
         def keep(tensor: Tensor, hook: HookPoint) -> None:
-            kept[hook.name] = tensor.detach() if detach else tensor
+            kept[hook.name] = tensor.detach().clone() if detach else tensor
 
         points = [self._hook_points[name] for name in select_names(names, self._hook_points)]
-        reader = _Hook(keep, reads_only=True)
+        reader = _Hook(keep, reads_only=True, in_graph=not detach)
         try:
             for point in points:
                 point.forward_hooks.append(reader)
@@ -107,18 +108,21 @@ class HookedModule(nn.Module):
             for point in points:
                 if reader in point.forward_hooks:
                     point.forward_hooks.remove(reader)
+        named = {names} if isinstance(names, str) else set() if names is None or callable(names) else set(names)
+        if missed := sorted((named & set(self._hook_points)) - set(kept)):
+            raise HookError(f"'{missed[0]}' has nothing to cache: this call skips that part of the model.")
         return output, ActivationCache(kept, self.n_layers)
 
-    def _refuse_hooks_that_cannot_run(self, layers: range) -> None:
+    def _refuse_hooks_that_cannot_run(self, layers: range, embeds: bool, unembeds: bool) -> None:
         """Raise where a user's hook sits on a part of the model that this call skips, so that no edit is lost in silence."""
         for point in self._hook_points.values():
-            skipped = point.layer is not None and point.layer not in layers
             if point.layer is None:
-                before = point.kind.startswith(("hook_embed", "hook_pos"))
-                skipped = layers.start > 0 if before else layers.stop < self.n_layers
-            if skipped and point.is_edited:
+                runs = embeds if point.kind.startswith(("hook_embed", "hook_pos")) else unembeds
+            else:
+                runs = point.layer in layers
+            if not runs and point.is_edited:
                 raise HookError(
-                    f"hook on '{point.name}' cannot run: this call computes layers {layers.start} to {layers.stop - 1} only."
+                    f"hook on '{point.name}' cannot run: start_at_layer or stop_at_layer skips that part of the model."
                 )
 
 

@@ -60,8 +60,11 @@ Names = str | Iterable[str] | Callable[[str], bool] | None
 
 @dataclass(eq=False)
 class _Hook:
+    """reads_only: it keeps a tensor and changes nothing. in_graph: what it was given must be what the model goes on with."""
+
     function: HookFunction
     reads_only: bool = False
+    in_graph: bool = True
 
 
 class HookPoint:
@@ -87,21 +90,32 @@ class HookPoint:
         """Whether a user's hook, not just a cache, is attached."""
         return any(not hook.reads_only for hook in self.forward_hooks) or bool(self.backward_hooks)
 
+    @property
+    def is_in_graph(self) -> bool:
+        """Whether something attached edits this tensor, or wants gradients with respect to it."""
+        return any(hook.in_graph for hook in self.forward_hooks) or bool(self.backward_hooks)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> HookPoint:
+        """A copy of a model has its own hook points, with nothing attached."""
+        copy = HookPoint(self.kind)
+        copy.name, copy.layer = self.name, self.layer
+        return copy
+
     def __call__(self, tensor: Tensor) -> Tensor:
         if not self.forward_hooks and not self.backward_hooks:
             return tensor
         for hook in tuple(self.forward_hooks):
-            if hook.reads_only:
-                hook.function(tensor, self)
-            else:
+            if hook.in_graph:
                 tensor = self._edit(tensor, hook.function)
+            else:
+                hook.function(tensor, self)
         return self._follow_backward(tensor) if self.backward_hooks else tensor
 
     def _edit(self, tensor: Tensor, function: HookFunction) -> Tensor:
         # The hook gets its own copy: in-place edits then reach neither caches, nor the autograd graph, nor other readers.
         edited = tensor.clone()
         returned = function(edited, self)
-        return edited if returned is None else self._checked(returned, tensor)
+        return self._checked(edited if returned is None else returned, tensor)
 
     def _checked(self, returned: object, wanted: Tensor) -> Tensor:
         if not isinstance(returned, Tensor):
@@ -114,7 +128,9 @@ class HookPoint:
 
     def _follow_backward(self, tensor: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
-            raise HookError(f"backward hook on '{self.name}' needs gradients, but they are off; run it outside torch.no_grad().")
+            raise HookError(
+                f"backward hook on '{self.name}' needs gradients, but they are off: under torch.no_grad(), or with a cache."
+            )
         # A view is a node of its own, so the hook sees the gradient at this place and not of a tensor shared with others.
         tensor = tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_()
         for hook in self.backward_hooks:
@@ -140,6 +156,8 @@ class ActivationCache(Mapping[str, Tensor]):
         self.n_layers = n_layers
 
     def __getitem__(self, key: str | tuple[Any, ...]) -> Tensor:
+        if not isinstance(_as_tuple(key)[0], str):
+            raise KeyError(f"a cache is read by hook name, or by short name and layer as in cache['pattern', 0]; got {key!r}.")
         name = key if isinstance(key, str) and key in self._activations else act_name(*_as_tuple(key), n_layers=self.n_layers)
         if name not in self._activations:
             raise KeyError(f"cache has no '{name}'{closest(name, self._activations)}; it holds {len(self)} activations.")
@@ -216,6 +234,8 @@ def select_names(names: Names, available: Iterable[str]) -> list[str]:
         if not chosen:
             raise HookError(f"names selects none of the {len(available)} hooks; they are listed in model.hook_names.")
     else:
+        if not isinstance(names, Iterable):
+            raise HookError(f"names must be a hook name, a glob, a list of them, a predicate or None, got {names!r}.")
         chosen = {match for name in ([names] if isinstance(names, str) else names) for match in _matches(name, available)}
     return [name for name in available if name in chosen]
 

@@ -42,9 +42,9 @@ class Norm(nn.Module):
         return self.hook_scale.is_hooked or self.hook_normalized.is_hooked
 
     @property
-    def is_edited(self) -> bool:
-        """Whether a user's hook, not just a cache, is attached."""
-        return self.hook_scale.is_edited or self.hook_normalized.is_edited
+    def is_in_graph(self) -> bool:
+        """Whether something attached edits them, or wants gradients with respect to them."""
+        return self.hook_scale.is_in_graph or self.hook_normalized.is_in_graph
 
     @property
     def gain(self) -> Float[Tensor, " dim"]:
@@ -89,7 +89,7 @@ class HeadNorm(Norm):
 class NoNorm(nn.Module):
     """The identity, where a model has no norm; there is no scale to hook."""
 
-    is_hooked = is_edited = False
+    is_hooked = is_in_graph = False
 
     def forward(self, x: Float[Tensor, "*axes dim"]) -> Float[Tensor, "*axes dim"]:
         return x

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from .cache import KVCache
@@ -36,7 +36,9 @@ class Text:
         """
         tokenizer = self._need_tokenizer()
         bos = self.cfg.default_prepend_bos if prepend_bos is None else prepend_bos
-        texts = [text] if isinstance(text, str) else list(text)
+        texts = [text] if isinstance(text, str) else list(text) if isinstance(text, Sequence) else [text]
+        if not all(isinstance(each, str) for each in texts):
+            raise InputError(f"text must be a string or a list of them, got {text!r}.")
         rows = [tokenizer.encode(each, prepend_bos=bos) for each in texts]
         if not rows:
             raise InputError("the list of texts is empty; give at least one.")
@@ -64,19 +66,21 @@ class Text:
             raise InputError(f"{text!r} is {len(ids)} tokens, {pieces}, where one is needed.")
         return ids[0]
 
-    def _as_tokens(self, tokens: str | Sequence[Any] | Tensor, prepend_bos: bool | None) -> Tensor:
+    def _as_tokens(self, tokens: Any, prepend_bos: bool | None) -> Tensor:
         if isinstance(tokens, str) or (isinstance(tokens, Sequence) and tokens and isinstance(tokens[0], str)):
             return self.to_tokens(tokens, prepend_bos)
         if prepend_bos is not None:
             raise InputError("prepend_bos applies to text; token ids are taken as they are.")
         if not isinstance(tokens, Tensor):
             try:
-                tokens = torch.tensor(tokens, dtype=torch.long)
-            except (TypeError, ValueError):
+                tokens = torch.as_tensor(tokens)
+            except (TypeError, ValueError, RuntimeError, OverflowError):
                 raise InputError(
                     f"tokens must be text, a tensor of ids, or lists of equal length, got {type(tokens).__name__}."
                 ) from None
-        return tokens[None] if tokens.dim() == 1 else tokens
+        if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+            raise InputError(f"tokens must be whole numbers, got {tokens.dtype}; a residual stream needs start_at_layer.")
+        return (tokens[None] if tokens.dim() == 1 else tokens).long()
 
 
 def _ids(tokens: Tensor | Sequence[int]) -> list[int]:
@@ -93,43 +97,68 @@ def check_tokens(tokens: Tensor, cfg: TransformerConfig, n_past: int = 0) -> Non
     """Raise InputError where tokens are not ids [batch, pos] of this vocabulary, or too many for the context."""
     if tokens.dim() != 2:
         raise InputError(f"tokens must be [batch, pos], got shape {tuple(tokens.shape)}.")
-    if tokens.is_floating_point() or tokens.dtype == torch.bool or tokens.is_complex():
-        raise InputError(f"tokens must be whole numbers, got {tokens.dtype}; a residual stream needs start_at_layer.")
     if tokens.numel() == 0:
         raise InputError(f"the prompt is empty, shape {tuple(tokens.shape)}; give at least one token.")
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= cfg.d_vocab:
         raise InputError(f"token id {low if low < 0 else high} is outside the vocabulary, 0 to {cfg.d_vocab - 1}.")
-    total = n_past + tokens.shape[1]
-    if total > cfg.n_ctx:
+    if (total := n_past + tokens.shape[1]) > cfg.n_ctx:
+        what = f"the prompt has {total} tokens" if not n_past else f"{tokens.shape[1]} and {n_past} tokens make {total}"
+        raise InputError(f"{what}, more than the context of {cfg.n_ctx}; shorten it or load with a larger n_ctx.")
+
+
+def check_resid(resid: object, model: Any, layer: int) -> Float[Tensor, "batch pos d_model"]:
+    """The residual stream to start a layer from. Raises InputError where its width, dtype or length is not the model's."""
+    cfg, dtype = model.cfg, model.embed.weight.dtype
+    if (
+        not isinstance(resid, Tensor)
+        or resid.dim() != 3
+        or resid.shape[-1] != cfg.d_model
+        or resid.dtype != dtype
+        or not len(resid)
+    ):
+        got = f"{tuple(resid.shape)} {resid.dtype}" if isinstance(resid, Tensor) else type(resid).__name__
+        raise InputError(f"start_at_layer={layer} needs a residual stream [batch, pos, {cfg.d_model}] of {dtype}, got {got}.")
+    if not 0 < resid.shape[1] <= cfg.n_ctx:
+        raise InputError(f"the residual stream has {resid.shape[1]} positions; this model takes 1 to {cfg.n_ctx}.")
+    return resid
+
+
+def check_partial(return_type: str | None, cache: object, given_resid: bool, stops: bool) -> None:
+    """Raise InputError for what a run of some layers only cannot give: a loss, or a cache that stays whole."""
+    if return_type in ("loss", "both"):
+        missing = "tokens" if given_resid else "logits"
         raise InputError(
-            f"the prompt has {total} tokens, more than the context of {cfg.n_ctx}; shorten it or load with a larger n_ctx."
+            f"return_type={return_type!r} needs the whole model; with start_at_layer or stop_at_layer there are no {missing}."
         )
+    if cache is not None:
+        raise InputError("a cache needs the keys of every layer; leave out start_at_layer and stop_at_layer, or the cache.")
 
 
-def check_resid(resid: Tensor, cfg: TransformerConfig, layer: int) -> None:
-    """Raise InputError where this is not a residual stream [batch, pos, d_model] to start a layer from."""
-    if resid.dim() != 3 or resid.shape[-1] != cfg.d_model or resid.numel() == 0:
-        raise InputError(
-            f"start_at_layer={layer} needs a residual stream [batch, pos, {cfg.d_model}], got shape {tuple(resid.shape)}."
-        )
-
-
-def check_cache(cache: KVCache, shape: torch.Size, cfg: TransformerConfig) -> None:
-    """Raise InputError where this cache cannot take these tokens: another batch size, or positions that make the past stale."""
-    if cache.positions is not None and cache.positions.shape[0] not in (1, shape[0]):
-        raise InputError(f"tokens have {shape[0]} rows, but the cache holds {cache.positions.shape[0]}; use a new KVCache.")
+def check_cache(cache: object, shape: torch.Size, cfg: TransformerConfig) -> int:
+    """How many tokens the cache holds. Raises InputError where it cannot take these tokens or could not stay right."""
+    if not isinstance(cache, KVCache):
+        raise InputError(f"cache must be a KVCache, as models.KVCache(model.cfg) makes, got {type(cache).__name__}.")
+    if cache.cfg != cfg:
+        raise InputError("the cache was made for another model; use KVCache(model.cfg).")
+    if cache.batch not in (None, shape[0]):
+        raise InputError(f"tokens have {shape[0]} rows, but the cache holds {cache.batch}; use a new KVCache.")
+    if not cfg.causal:
+        raise InputError("a bidirectional model cannot use a cache: new tokens change the states of the old ones.")
     if (total := cache.length + shape[1]) > (limit := cacheable_length(cfg)):
         raise InputError(
             f"{total} tokens exceed the {limit} for which a cache stays right: dynamic rotary scaling then changes every earlier "
             "key; call without a cache."
         )
+    return cache.length
 
 
-def check_mask(mask: Tensor | None, shape: torch.Size) -> Bool[Tensor, "batch pos"] | None:
-    """The padding mask as bool, None where nothing is padded. Raises InputError on a wrong shape, values, or a hole."""
+def check_mask(mask: Any, shape: torch.Size) -> Bool[Tensor, "batch pos"] | None:
+    """The padding mask as bool, None where nothing is padded. Raises InputError on a wrong shape or wrong values."""
     if mask is None:
         return None
+    mask = torch.as_tensor(mask)
+    mask = mask[None] if mask.dim() == 1 and shape[0] == 1 else mask
     if mask.shape != shape:
         raise InputError(f"attention_mask has shape {tuple(mask.shape)}, wanted {tuple(shape)}, as the tokens.")
     if mask.dtype != torch.bool and not bool(((mask == 0) | (mask == 1)).all()):

@@ -19,7 +19,7 @@ from .errors import InputError
 from .hooked import HookedModule
 from .hooks import HookPoint
 from .norms import make_norm
-from .text import Text, check_cache, check_mask, check_resid, check_tokens
+from .text import Text, check_cache, check_mask, check_partial, check_resid, check_tokens
 
 Tokens = Int[Tensor, "batch pos"]
 
@@ -51,9 +51,9 @@ class HookedTransformer(HookedModule, Text):
 
     def forward(
         self,
-        tokens: str | Sequence[Any] | Tensor,
+        tokens: Any,
         *,
-        attention_mask: Tensor | None = None,
+        attention_mask: Any = None,
         cache: KVCache | None = None,
         start_at_layer: int | None = None,
         stop_at_layer: int | None = None,
@@ -72,12 +72,16 @@ class HookedTransformer(HookedModule, Text):
         Raises InputError for tokens outside the vocabulary, an empty prompt, or one longer than n_ctx.
         """
         if return_type not in ("logits", "loss", "both", None):
-            raise ValueError(f"return_type must be 'logits', 'loss', 'both' or None, got {return_type!r}.")
+            raise InputError(f"return_type must be 'logits', 'loss', 'both' or None, got {return_type!r}.")
         layers = self._layer_range(start_at_layer, stop_at_layer)
-        tokens = self._as_tokens(tokens, prepend_bos) if start_at_layer is None else _as_resid(tokens)
+        given_resid, stops = start_at_layer is not None, stop_at_layer is not None
+        if given_resid or stops:
+            check_partial(return_type, cache, given_resid, stops)
+            self._refuse_hooks_that_cannot_run(layers, embeds=not given_resid, unembeds=not stops)
+        tokens = check_resid(tokens, self, layers.start) if given_resid else self._as_tokens(tokens, prepend_bos)
         with torch.set_grad_enabled(torch.is_grad_enabled() and cache is None):
             x, context = self._run_blocks(tokens, attention_mask, cache, layers)
-            if stop_at_layer is not None:
+            if stops:
                 return x
             logits = self.unembed_resid(x)
             if return_type in ("loss", "both"):
@@ -85,46 +89,49 @@ class HookedTransformer(HookedModule, Text):
                 return loss if return_type == "loss" else (logits, loss)
             return logits if return_type == "logits" else None
 
-    def next_token_logits(self, tokens: Tensor, *, attention_mask: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+    def next_token_logits(self, tokens: Tensor, *, attention_mask: Any = None, cache: KVCache | None = None) -> Tensor:
         """Logits after the last token only, [batch, d_vocab_out], as decoding needs them; arguments as in `forward`."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and cache is None):
             x, _ = self._run_blocks(tokens, attention_mask, cache, range(self.n_layers))
             return self.unembed_resid(x[:, -1:])[:, 0]
 
     def _run_blocks(
-        self, tokens: Tensor, attention_mask: Tensor | None, cache: KVCache | None, layers: range
+        self, tokens: Tensor, attention_mask: Any, cache: KVCache | None, layers: range
     ) -> tuple[Float[Tensor, "batch pos d_model"], AttentionContext]:
         """The residual stream after these blocks. A floating-point input is the stream before the first of them."""
-        if len(layers) < self.n_layers:
-            self._refuse_hooks_that_cannot_run(layers)
-        x, context = self._enter(tokens, attention_mask, cache, layers)
-        for layer in layers:
-            x = self.blocks[layer](x, context, cache)
+        past = 0 if cache is None else check_cache(cache, tokens.shape, self.cfg)
+        try:
+            x, context = self._enter(tokens, attention_mask, cache)
+            for layer in layers:
+                x = self.blocks[layer](x, context, cache)
+        except BaseException:
+            if cache is not None:
+                cache.rewind(past)
+            raise
         return x, context
 
     def _layer_range(self, start: int | None, stop: int | None) -> range:
         n = self.n_layers
+        for name, value in (("start_at_layer", start), ("stop_at_layer", stop)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                raise InputError(f"{name} must be a whole number or None, got {value!r}.")
         first = 0 if start is None else start + n if start < 0 else start
         last = n if stop is None else stop + n if stop < 0 else stop
         if not 0 <= first <= n or not 0 <= last <= n or first > last:
-            raise ValueError(f"start_at_layer={start} and stop_at_layer={stop} do not name a range of this model's {n} layers.")
+            raise InputError(f"start_at_layer={start} and stop_at_layer={stop} do not name a range of this model's {n} layers.")
         return range(first, last)
 
-    def _enter(
-        self, tokens: Tensor, attention_mask: Tensor | None, cache: KVCache | None, layers: range
-    ) -> tuple[Tensor, AttentionContext]:
+    def _enter(self, tokens: Tensor, attention_mask: Any, cache: KVCache | None) -> tuple[Tensor, AttentionContext]:
         """The residual stream before the first block to run, and what all blocks know about its tokens."""
-        if given_resid := tokens.is_floating_point():
-            check_resid(tokens, self.cfg, layers.start)
-        else:
+        given_resid = tokens.is_floating_point()
+        if not given_resid:
             check_tokens(tokens, self.cfg, n_past=0 if cache is None else cache.length)
         real = check_mask(attention_mask, tokens.shape[:2])
         positions = token_positions(tokens.shape[1], real, cache, tokens.device)
         if cache is None:
             context = AttentionContext(self.cfg, positions, 0, real)
         else:
-            check_cache(cache, tokens.shape, self.cfg)
-            context = AttentionContext(self.cfg, *cache.append_tokens(positions, real))
+            context = AttentionContext(self.cfg, *cache.append_tokens(tokens.shape[0], positions, real))
         return (tokens if given_resid else self.embed_tokens(tokens, positions)), context
 
     def embed_tokens(self, tokens: Tokens, positions: Int[Tensor, "#batch pos"]) -> Float[Tensor, "batch pos d_model"]:
@@ -144,7 +151,9 @@ class HookedTransformer(HookedModule, Text):
         cap = self.cfg.logit_softcap
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
-    def generate(self, prompt: str | Tensor, max_new_tokens: int = 20, **options: Any) -> str | Tensor:
+    def generate(
+        self, prompt: str | Sequence[Any] | Tensor, max_new_tokens: int = 20, **options: Any
+    ) -> str | list[str] | Tensor:
         """Continue a prompt, greedily or by sampling; see `models.generate.generate` for the options."""
         from .generate import generate
 
@@ -185,13 +194,6 @@ class HookedTransformer(HookedModule, Text):
         return self.pos_embed.weight if self.cfg.positions == "learned" else None
 
 
-def _as_resid(resid: object) -> Tensor:
-    if not isinstance(resid, Tensor) or not resid.is_floating_point():
-        got = resid.dtype if isinstance(resid, Tensor) else type(resid).__name__
-        raise InputError(f"start_at_layer takes a residual stream [batch, pos, d_model] in place of tokens, got {got}.")
-    return resid
-
-
 def token_positions(
     length: int, real: Bool[Tensor, "batch pos"] | None, cache: KVCache | None, device: torch.device
 ) -> Int[Tensor, "batch pos"]:
@@ -210,6 +212,10 @@ def next_token_loss(
     logits: Float[Tensor, "batch pos vocab"], tokens: Tokens, real: Bool[Tensor, "batch key"] | None = None
 ) -> Float[Tensor, ""]:
     """Mean cross-entropy in nats of each token given those before it; pairs with padding on either side do not count."""
+    if tokens.shape[1] < 2:
+        raise InputError(
+            f"a loss needs at least 2 tokens in a row, one to predict from and one to predict, got {tokens.shape[1]}."
+        )
     losses = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none")
     if real is None:
         return losses.mean()

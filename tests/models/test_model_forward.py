@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from models import ConfigError, HookError, InputError, KVCache, RotaryConfig, TransformerConfig
+from models import HookError, InputError, KVCache, RotaryConfig
 from models.positions.rotary import SCALINGS, rotary_tables, rotate
 from tests.models.variants import VARIANTS, tiny_config, tiny_model, tiny_tokens
 
@@ -40,6 +40,10 @@ def test_a_hook_on_a_skipped_layer_is_refused():
     model, tokens = tiny_model("gpt2"), tiny_tokens()
     with pytest.raises(HookError, match="blocks.2.attn.hook_z.*cannot run"):
         model.run_with_hooks(tokens, stop_at_layer=1, fwd_hooks=[("blocks.2.attn.hook_z", lambda z, hook: z)])
+    with pytest.raises(HookError, match="ln_final.hook_normalized.*cannot run"):
+        model.run_with_hooks(tokens, stop_at_layer=3, fwd_hooks=[("ln_final.hook_normalized", lambda x, hook: x)])
+    with pytest.raises(HookError, match="hook_embed.*cannot run"):
+        model.run_with_hooks(model(tokens, stop_at_layer=0), start_at_layer=0, fwd_hooks=[("hook_embed", lambda x, hook: x)])
     with pytest.raises(HookError, match="hook_embed.*cannot run"):
         model.run_with_hooks(model(tokens, stop_at_layer=1), start_at_layer=1, fwd_hooks=[("hook_embed", lambda x, hook: x)])
     with pytest.raises(ValueError, match="start_at_layer=5"):
@@ -81,9 +85,37 @@ def test_a_cache_is_refused_where_it_cannot_be_right():
     with pytest.raises(InputError, match="7 tokens exceed the 6 for which a cache stays right"):
         model(tiny_tokens(length=1), cache=cache)
     model, cache = tiny_model("gpt2"), KVCache(tiny_config("gpt2"))
-    model(tiny_tokens(length=3), attention_mask=torch.tensor([[0, 1, 1], [1, 1, 1]]), cache=cache)
-    with pytest.raises(InputError, match="3 rows, but the cache holds 2"):
-        model(tiny_tokens(batch=3), cache=cache)
+    model(tiny_tokens(length=3), cache=cache)
+    for batch in (1, 3):
+        with pytest.raises(InputError, match=f"{batch} rows, but the cache holds 2"):
+            model(tiny_tokens(batch=batch), cache=cache)
+    with pytest.raises(InputError, match="bidirectional"):
+        tiny_model("encoder")(tiny_tokens(), cache=KVCache(tiny_config("encoder")))
+    encoder = tiny_model("encoder")
+    assert torch.equal(encoder.generate(tiny_tokens(), 6), encoder.generate(tiny_tokens(), 6, use_cache=False))
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_cache_survives_a_call_that_fails(first):
+    model, tokens = tiny_model("llama"), tiny_tokens()
+    cache = KVCache(model.cfg)
+    if first:
+        model(tokens[:, :first], cache=cache)
+    with pytest.raises(HookError, match="wanted"):
+        model.run_with_hooks(tokens[:, first:], cache=cache, fwd_hooks=[("blocks.1.attn.hook_z", lambda z, hook: z[0])])
+    with pytest.raises(InputError, match="outside the vocabulary"):
+        model(torch.tensor([[99], [99]]), cache=cache)
+    assert cache.length == first
+    assert torch.allclose(model(tokens[:, first:], cache=cache), model(tokens)[:, first:], atol=1e-5)
+
+
+def test_ids_come_as_lists_arrays_and_small_integers():
+    model, tokens = tiny_model("gpt2"), tiny_tokens()
+    wanted = model(tokens)
+    for same in (tokens.tolist(), tokens.numpy(), tokens.int(), tokens.to(torch.uint8)):
+        assert torch.equal(model(same), wanted)
+    assert torch.allclose(model(tokens[0].tolist(), attention_mask=[1] * 9), wanted[:1], atol=1e-5)
+    assert torch.isfinite(model(tokens.int(), return_type="loss"))
 
 
 @CAUSAL
@@ -205,39 +237,19 @@ def test_half_precision_runs_and_stays_close():
         (torch.zeros(1, 3, dtype=torch.long), {"attention_mask": torch.tensor([[0, 2, 1]])}, "attention_mask must hold 1"),
         (torch.zeros(1, 3, dtype=torch.long), {"attention_mask": torch.zeros(1, 3)}, "row 0 of attention_mask is all padding"),
         (torch.zeros(1, 3, dtype=torch.long), {"prepend_bos": True}, "prepend_bos applies to text"),
-        (torch.zeros(1, 3, 5), {"start_at_layer": 1}, r"residual stream \[batch, pos, 32\], got shape \(1, 3, 5\)"),
+        (torch.zeros(1, 3, 5), {"start_at_layer": 1}, r"residual stream \[batch, pos, 32\] of torch.float32, got \(1, 3, 5\)"),
+        (torch.zeros(1, 3, 32).double(), {"start_at_layer": 1}, "of torch.float32, got .* torch.float64"),
+        (torch.zeros(1, 41, 32), {"start_at_layer": 1}, "41 positions; this model takes 1 to 40"),
+        (torch.zeros(1, 3, 32), {}, "whole numbers, got torch.float32"),
+        ([1.5, 2.5], {}, "whole numbers, got torch.float"),
+        ([True, False], {}, "whole numbers, got torch.bool"),
+        (torch.zeros(1, 1, dtype=torch.long), {"return_type": "loss"}, "at least 2 tokens"),
+        (torch.zeros(1, 3, dtype=torch.long), {"return_type": "loss", "stop_at_layer": 1}, "needs the whole model"),
+        (torch.zeros(1, 3, dtype=torch.long), {"return_type": "losses"}, "return_type must be"),
+        (torch.zeros(1, 3, dtype=torch.long), {"cache": KVCache(tiny_config("llama"))}, "made for another model"),
+        (torch.zeros(1, 3, dtype=torch.long), {"cache": KVCache(tiny_config("gpt2")), "stop_at_layer": 1}, "keys of every layer"),
     ],
 )
 def test_bad_input_gets_one_sentence(tokens, options, message):
     with pytest.raises(InputError, match=message):
         tiny_model("gpt2")(tokens, **options)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"n_kv_heads": 3}, "n_heads must be a multiple of n_kv_heads, got 4 and 3"),
-        ({"norm": "rmsnorm"}, "norm must be one of .* got 'rmsnorm' .*rms_norm"),
-        ({"window": 0, "layer_types": ("full",) * 3}, "window must be a positive number of keys, got 0"),
-        ({"layer_types": ("sliding",) * 3}, "window must say"),
-        ({"layer_types": ("full",)}, "layer_types must name all 3 layers, got 1"),
-        ({"d_model": -1}, "d_model must be a positive whole number, got -1"),
-        ({"positions": "rotary", "d_head": 7}, "rotary.dim must be even"),
-        ({"attn_softcap": -1.0}, "attn_softcap must be positive"),
-    ],
-)
-def test_bad_configs_get_one_sentence(changes, message):
-    with pytest.raises(ConfigError, match=message):
-        tiny_config("gpt2", **changes)
-
-
-@EVERY
-def test_configs_survive_json(variant, tmp_path):
-    cfg = tiny_config(variant)
-    assert TransformerConfig.from_json(cfg.to_json()) == cfg
-    (tmp_path / "config.json").write_text(cfg.to_json())
-    assert TransformerConfig.from_json(tmp_path / "config.json") == cfg
-    with pytest.raises(ConfigError, match="unknown field 'n_layer'.*n_layers"):
-        TransformerConfig.from_dict(cfg.to_dict() | {"n_layer": 3})
-    with pytest.raises(ConfigError, match="lacks n_layers"):
-        TransformerConfig.from_dict({key: value for key, value in cfg.to_dict().items() if key != "n_layers"})

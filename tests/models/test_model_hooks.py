@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -298,6 +300,67 @@ def test_cached_tensors_are_snapshots():
         edited = model.run_with_cache(tokens)[1]
     assert torch.equal(edited["resid_post", 0], clean["resid_post", 0])
     assert edited["resid_pre", 1].abs().max() == 0
+
+
+def test_nothing_that_others_do_reaches_a_snapshot():
+    model, tokens, buffer = tiny_model("gpt2"), tiny_tokens(), torch.zeros(2, 9, 32)
+    clean = model.run_with_cache(tokens)[1]
+    logits, cache = model.run_with_cache(tokens)
+    cache["resid_post", 0].zero_()
+    cache["pattern", 0].mul_(0)
+    assert torch.equal(cache["resid_pre", 1], clean["resid_pre", 1])
+    logits.sum().backward()
+    resid = model(tokens, stop_at_layer=1).detach()
+    stopped, cache = model.run_with_cache(resid, start_at_layer=1, stop_at_layer=2)
+    resid.zero_()
+    stopped.detach().zero_()
+    assert torch.allclose(cache["resid_pre", 1], clean["resid_pre", 1], atol=1e-5)
+    assert torch.allclose(cache["resid_post", 1], clean["resid_post", 1], atol=1e-5)
+    with model.hooks([("hook_embed", lambda tensor, hook: buffer)]):
+        cache = model.run_with_cache(tokens, names="hook_embed")[1]
+    buffer.fill_(1)
+    assert cache["embed"].abs().max() == 0
+
+
+def test_watching_the_split_inputs_leaves_an_edited_norm_edited():
+    model, tokens = tiny_model("llama"), tiny_tokens()
+    with model.hooks([("blocks.0.ln1.hook_normalized", lambda tensor, hook: tensor * 2)]):
+        edited = model(tokens)
+        for names in ("blocks.0.hook_q_input", "*"):
+            watched, cache = model.run_with_cache(tokens, names=names)
+            assert torch.allclose(watched, edited, atol=1e-5) and cache["blocks.0.hook_q_input"].shape == (2, 9, 4, 32)
+        with pytest.raises(HookError, match="followed by gradients"):
+            model.run_with_cache(tokens, names="blocks.0.hook_q_input", detach=False)
+
+
+def test_gradients_reach_cached_split_inputs():
+    model, tokens = tiny_model("llama"), tiny_tokens()
+    logits, cache = model.run_with_cache(tokens, names="blocks.1.hook_*_input", detach=False)
+    gradients = torch.autograd.grad(logits[:, -1].logsumexp(-1).sum(), list(cache.values()))
+    assert all(gradient.abs().amax((0, 1, 3)).min() > 0 for gradient in gradients)
+
+
+def test_a_copied_model_has_its_own_hooks():
+    model, tokens = tiny_model("gpt2"), tiny_tokens()
+    plain = model(tokens)
+    with model.hooks([("blocks.0.attn.hook_z", lambda z, hook: z * 0)]):
+        copied = copy.deepcopy(model)
+    assert torch.equal(copied(tokens), plain)
+    with copied.hooks([("blocks.0.attn.hook_z", lambda z, hook: z * 0)]):
+        assert not torch.equal(copied(tokens), plain) and torch.equal(model(tokens), plain)
+
+
+def test_caching_a_part_that_is_skipped_is_refused():
+    model, tokens = tiny_model("gpt2"), tiny_tokens()
+    with pytest.raises(HookError, match="'ln_final.hook_scale' has nothing to cache"):
+        model.run_with_cache(tokens, names="ln_final.hook_scale", stop_at_layer=1)
+    assert "blocks.2.attn.hook_z" not in model.run_with_cache(tokens, names="*.hook_z", stop_at_layer=1)[1]
+
+
+def test_an_in_place_change_of_shape_is_named():
+    model, tokens = tiny_model("gpt2"), tiny_tokens()
+    with pytest.raises(HookError, match=r"hook_z' returned shape \(2, 4, 9, 8\), wanted \(2, 9, 4, 8\)"):
+        model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", lambda z, hook: (z.transpose_(1, 2), None)[1])])
 
 
 def test_names_select_by_string_glob_list_and_predicate():
