@@ -5,7 +5,7 @@ An analysis is a frozen dataclass of options (`RunConfig` and its own fields), a
     def main(argv=None) -> int:
         return run_script(Config, run, __doc__, argv)
 
-Exit status: 0, or 2 with one line on standard error that says what was wrong with the input.
+Exit status: 0, or 2 with one line on standard error that says what was wrong with the input, or 130 when interrupted.
 """
 
 from __future__ import annotations
@@ -81,16 +81,25 @@ def _words(value: Any) -> str:
 
 
 def run_script(config_type: type, run: Callable[[Any], Any], description: str | None, argv: Sequence[str] | None = None) -> int:
-    """Parse, run, and turn mistakes of the user into one line and exit status 2."""
+    """Parse, run, and turn mistakes of the user into one line and exit status 2; an interrupt, into one line and 130."""
     from models.errors import CheckpointError, ConfigError, HookError, InputError
 
-    config = parse(config_type, description or "", argv)
     try:
-        run(config)
-    except (InterpError, CheckpointError, ConfigError, HookError, InputError, FileNotFoundError, PermissionError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        run(parse(config_type, description or "", argv))
+    except OSError as error:
+        named = f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error)
+        return _mistake(f"cannot read or write what was named ({named})")
+    except (InterpError, CheckpointError, ConfigError, HookError, InputError) as error:
+        return _mistake(str(error))
+    except KeyboardInterrupt:
+        print("interrupted; finished parts are kept, and the same command goes on from them", file=sys.stderr)
+        return 130
     return 0
+
+
+def _mistake(sentence: str) -> int:
+    print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
+    return 2
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -40,8 +40,12 @@ class Run:
         self._manifest = Manifest.start(self.model, config.model, seed=config.seed, settings=_settings(config))
 
     def unit(self, name: str, compute: Callable[[], Any], **inputs: Any) -> Any:
-        """`compute()` as plain data, or the value an earlier run stored for the same model, code and inputs."""
-        key = key_of(model=self.config.model, weights=self._manifest.weights_sha256, code=code_version(), inputs=inputs)
+        """`compute()` as plain data, or the value an earlier run stored for the same model, code and inputs.
+
+        What a tokeniser does shows in the inputs, which name the hash of the token ids.
+        """
+        made_from = {"config": self.model.cfg.to_dict(), "weights": self._manifest.weights_sha256, "code": code_version()}
+        key = key_of(model=self.config.model, **made_from, inputs=inputs)
         found = cached_result(self.folder / UNITS / f"{name}.json", key, compute, force=self.config.force)
         self._seconds[name] = found.seconds
         return found.value

@@ -109,7 +109,9 @@ def trace(run: Run, config: CircuitConfig) -> Traced:
     scores = _scores(run, config, pairs)
     n_asked = n_edges_asked(config.top, scores.graph.n_edges)
     signed = config.rank == "benefit"
-    circuit = prune(select(scores, signed=signed, **{"greedy" if config.greedy else "top": n_asked}))
+    circuit = select(scores, signed=signed, **{"greedy" if config.greedy else "top": n_asked})
+    if config.ablation == "patching":  # under the others, a writer off every path still computes something
+        circuit = prune(circuit)
     inputs = {"prompts": pairs.record(), "scores": scores.values, "metric": config.metric, "ablation": config.ablation}
     inputs |= {"n_edges": n_asked, "greedy": config.greedy}
 
@@ -235,7 +237,10 @@ def _chosen(traced: Traced) -> str:
             f"The circuit is {n:,} of {total:,} edges, the {best} first, grown from the logits, so that each leads there from "
             "the input."
         )
-    return f"Of the {traced.n_asked:,} {best} of {total:,} edges, {n:,} lie on a path from input to logits: the circuit."
+    if traced.faithfulness["ablation"] != "patching":
+        return f"The circuit is the {n:,} {best} of {total:,} edges."
+    kept = f"Of the {traced.n_asked:,} {best} of {total:,} edges, {n:,} lie on a path from input to logits: the circuit."
+    return kept if n == traced.n_asked else f"{kept} With --greedy every edge chosen does."
 
 
 def _completeness(scores: EdgeScores) -> str:
@@ -256,7 +261,9 @@ def _sizes(rank: str, curve: dict[str, Any]) -> str:
     for level in (0.5, 0.8, 0.95):
         n = next(point["n_edges"] for point in points if point["faithfulness"] >= level or point["n_edges"] == total)
         needed.append(f"{level} with {n:,} edges ({n / total:.1%})")
-    return f"Taking edges by {rank}, faithfulness reaches {', '.join(needed)}."
+    beyond = [point["faithfulness"] for point in points if point["n_edges"] > n] or [1.0]
+    spread = f", then moves between {min(beyond):.2f} and {max(beyond):.2f}" if min(beyond) < 0.9 or max(beyond) > 1.1 else ""
+    return f"Taking edges by {rank}, faithfulness first reaches {', '.join(needed)}{spread}."
 
 
 def main(argv: Sequence[str] | None = None) -> int:

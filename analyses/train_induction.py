@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from analyses._cli import option, print_table, run_script
 from analyses._pages import training_page
+from interp.errors import InterpError
 from interp.prompts import repeated_tokens
 from interp.run import Manifest, generator, progress, write_json, write_text
 from models import HookedTransformer, TransformerConfig
@@ -53,6 +54,15 @@ class TrainConfig:
     eval_every: int = option(50, "steps between points of the curve")
     threads: int = option(1, "CPU threads; another number rounds differently and so ends at slightly other weights")
     progress: bool | None = option(None, "progress bars; default: on a terminal only")
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "layers", "heads", "d_model", "vocab", "length", "batch", "eval_every", "threads"):
+            if (value := getattr(self, name)) < 1:
+                raise InterpError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+        if self.d_model % self.heads:
+            raise InterpError(f"--d-model must be a multiple of --heads, got {self.d_model} and {self.heads}.")
+        if not 1 <= self.min_period <= self.max_period:
+            raise InterpError(f"--max-period must be at least --min-period, got {self.max_period} and {self.min_period}.")
 
 
 @dataclass(frozen=True)

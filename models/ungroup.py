@@ -7,17 +7,24 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from .errors import HookError
+
 if TYPE_CHECKING:
     from .transformer import HookedTransformer
 
 
 def ungrouped(model: HookedTransformer) -> HookedTransformer:
-    """The multi-head model that computes the same: K and V weights repeated per query head, all others shared with `model`."""
+    """The multi-head model that computes the same: K and V weights repeated per query head, all others shared with `model`.
+
+    Raises HookError where hooks are attached, since the copy would compute without them.
+    """
     from .transformer import HookedTransformer
 
     cfg = model.cfg
     if cfg.group_size == 1:
         return model
+    if hooked := [name for name in model.hook_names if model.hook_point(name).is_edited]:
+        raise HookError(f"the ungrouped model would lack the hook attached to '{hooked[0]}'; remove it, or hook model.ungrouped().")
     with torch.device("meta"):
         copy = HookedTransformer(cfg.replace(n_kv_heads=cfg.n_heads))
     for name, parameter in model.named_parameters():

@@ -11,6 +11,7 @@ import pytest
 from analyses._cli import REQUIRED, RunConfig, cell, option, parse, print_table, run_script
 from analyses._run import Run, code_version
 from interp.errors import PromptError
+from models import load_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,18 @@ def test_mistakes_of_the_user_give_one_line_and_bugs_do_not(capsys) -> None:
     assert run_script(Options, mistaken, "", ["m"]) == 2
     assert capsys.readouterr().err == "error: pair 3 is odd.\n"
 
+    def unwritable(config: Options) -> None:
+        Path("/dev/null/x").mkdir()
+
+    assert run_script(Options, unwritable, "", ["m"]) == 2
+    assert capsys.readouterr().err == "error: cannot read or write what was named (Not a directory: /dev/null/x)\n"
+
+    def interrupted(config: Options) -> None:
+        raise KeyboardInterrupt
+
+    assert run_script(Options, interrupted, "", ["m"]) == 130
+    assert capsys.readouterr().err.startswith("interrupted; finished parts are kept")
+
     def broken(config: Options) -> None:
         raise ZeroDivisionError
 
@@ -93,6 +106,15 @@ def test_units_resume_and_follow_their_inputs(tmp_path: Path) -> None:
     assert unit(x=1, force=True) == 3
     stored = json.loads((tmp_path / "units" / "part.json").read_text())
     assert stored["value"] == {"n": 3} and len(code_version()) == 64
+
+
+def test_units_follow_the_models_config(tmp_path: Path) -> None:
+    model = load_model("induction-2l")
+    for scale in (1.0, 0.5):
+        model.cfg = model.cfg.replace(attn_scale=scale)
+        model.save(tmp_path / "model")
+        run = Run(Options(model=str(tmp_path / "model"), out=tmp_path / "out"))
+        assert run.unit("part", lambda run=run: run.model.cfg.attn_scale) == scale
 
 
 def test_default_folder_and_a_file_in_its_place(tmp_path: Path) -> None:

@@ -51,6 +51,14 @@ def traced(out: Path, **options: object) -> script.Traced:
     return trace(Run(config), config)
 
 
+@pytest.mark.parametrize("ablation", ["zero", "mean"])
+def test_the_circuit_evaluated_is_the_one_on_the_curve(tmp_path: Path, ablation: str) -> None:
+    found = traced(tmp_path, ablation=ablation, top=12)
+    assert found.circuit.n_edges == 12, "under zero and mean ablation edges off every path are not without effect"
+    at = {point["n_edges"]: point["faithfulness"] for point in found.curves["magnitude"]["points"]}
+    assert found.faithfulness["faithfulness"] == pytest.approx(at[12], abs=1e-6)
+
+
 def test_induction_circuit_is_found_and_faithful(tmp_path: Path) -> None:
     found = traced(tmp_path)
     top = [edge.edge for edge in found.scores.top(8)]

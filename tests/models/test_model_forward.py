@@ -175,6 +175,12 @@ def test_ungrouping_changes_no_logit_and_shares_the_rest(variant):
     assert flat.blocks[0].attn.q.weight is model.blocks[0].attn.q.weight
 
 
+def test_ungrouping_a_hooked_model_is_refused():
+    model = tiny_model("llama")
+    with model.hooks([("blocks.1.attn.hook_z", lambda z, hook: z * 0)]), pytest.raises(HookError, match="blocks.1.attn.hook_z"):
+        model.ungrouped()
+
+
 def test_layouts_agree_up_to_the_order_of_dimensions():
     x = torch.randn(2, 7, 3, 8, generator=torch.Generator().manual_seed(0))
     tables = rotary_tables(RotaryConfig(), 8, torch.arange(7)[None], 7, torch.float32)
