@@ -39,6 +39,7 @@ class ReportConfig(RunConfig):
     )
     n_pairs: int = option(10, "how many of the built-in prompts")
     method: str = option("eap-ig", "how edges are scored", choices=METHODS)
+    steps: int = option(5, "integration steps of eap-ig")
     top: int | None = option(None, "edges to keep; default: 200, or a quarter of all where that is less")
     rank: str = option("benefit", "keep the edges that change the metric most, or those that help the answer most", choices=RANKS)
     greedy: bool = option(True, "grow the circuit edge by edge from the logits, instead of taking the strongest anywhere")
