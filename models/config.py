@@ -251,7 +251,7 @@ _DERIVED: dict[str, tuple[Any, Callable[[TransformerConfig], Any]]] = {
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**256
 
 
 def _number(value: Any) -> bool:

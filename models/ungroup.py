@@ -24,7 +24,9 @@ def ungrouped(model: HookedTransformer) -> HookedTransformer:
     if cfg.group_size == 1:
         return model
     if hooked := [name for name in model.hook_names if model.hook_point(name).is_edited]:
-        raise HookError(f"the ungrouped model would lack the hook attached to '{hooked[0]}'; remove it, or hook model.ungrouped().")
+        raise HookError(
+            f"the ungrouped model would lack the hook attached to '{hooked[0]}'; remove it, or hook model.ungrouped()."
+        )
     with torch.device("meta"):
         copy = HookedTransformer(cfg.replace(n_kv_heads=cfg.n_heads))
     for name, parameter in model.named_parameters():

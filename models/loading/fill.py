@@ -6,7 +6,9 @@ the first is read; then each parameter is read, reshaped, checked for NaN and in
 
 from __future__ import annotations
 
+import math
 import re
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -17,10 +19,15 @@ from torch.overrides import TorchFunctionMode
 
 from ..config import TransformerConfig
 from ..errors import CheckpointError
+from .sharing import Apart
 from .transforms import TRANSFORMS, AtLeast, Shape
 
 if TYPE_CHECKING:
     from ..transformer import HookedTransformer
+
+
+LARGEST = 1 << 48
+"""Entries of a matrix that are still taken for real."""
 
 
 @runtime_checkable
@@ -77,21 +84,33 @@ def build_model(
 
     weights: templates by parameter name, "{l}" standing for the layer in both names; None where the tensors have our own names.
     ignored: patterns (re.search) of tensors
-    that the checkpoint may hold and the model does not need. Raises CheckpointError naming missing and unexpected tensors, wrong
-    sizes, and tensors with NaN or infinite entries.
+    that the checkpoint may hold and the model does not need. No two parameters share memory, whatever the tensors do.
+    Raises CheckpointError naming missing and unexpected tensors, wrong sizes, and tensors with NaN or infinite entries.
     """
     from ..transformer import HookedTransformer
 
+    _check_sizes(cfg, source)
     with _NoInitialisation(), torch.device("meta"):
         model = HookedTransformer(cfg)
     plan = _plan(model, source, weights, tuple(ignored))
-    owners = _owners(model)
+    owners, apart = _owners(model), Apart()
     for parameter, weight in plan.items():
         tensor = TRANSFORMS[weight.transform].apply(source.read(weight.name), cfg)
-        value = nn.Parameter(_checked(tensor, weight.name, source, dtype, device))
+        value = nn.Parameter(apart(_checked(tensor, weight.name, source, dtype, device)))
         for module, attribute in owners[parameter]:
             setattr(module, attribute, value)
     return model.eval()
+
+
+def _check_sizes(cfg: TransformerConfig, source: TensorSource) -> None:
+    """Raise CheckpointError for sizes that not even a tensor without memory can have; others are compared tensor by tensor."""
+    positions = [("n_ctx",)] if cfg.positions == "learned" else []
+    for fields in (("d_vocab",), ("d_vocab_out",), ("d_mlp",), ("n_heads", "d_head"), *positions):
+        sizes = {field: getattr(cfg, field) for field in (*fields, "d_model")}
+        if math.prod(sizes.values()) > LARGEST:
+            stated = ", ".join(f"{field}={reprlib.repr(size)}" for field, size in sizes.items())
+            where = source.where(next(iter(source.names()), ""))
+            raise CheckpointError(f"the config states {stated}, a matrix too large for any file; {where} holds no such tensor.")
 
 
 class _NoInitialisation(TorchFunctionMode):

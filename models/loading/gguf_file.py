@@ -14,7 +14,7 @@ from ..errors import CheckpointError
 from .families import FAMILIES
 from .fill import build_model
 from .gguf_header import Header, TensorInfo, open_gguf, read_header
-from .gguf_kinds import IGNORED, Kind, kind_of
+from .gguf_kinds import IGNORED, kind_of
 from .gguf_rotary import llama3_parameters
 from .gguf_tokenizer import tokenizer_from_gguf
 from .load import with_context, with_tokenizer
@@ -89,21 +89,21 @@ def _gguf_package() -> Any:
 def load_gguf(path: Path, name: str, n_ctx: int | None, dtype: torch.dtype, device: torch.device | str) -> HookedTransformer:
     """A model from a .gguf file. Raises CheckpointError for a file that is damaged, split, or of an unknown kind."""
     tensors = GGUFTensors(path)
-    metadata = tensors.header.metadata
-    kind = kind_of(metadata, str(path))
-    hf = {**kind.hf_config(metadata, tensors.header.tensors), **_rope_factors(tensors, kind)}
-    tokenizer = tokenizer_from_gguf(metadata)
-    cfg = FAMILIES[kind.model_type].to_config(hf, len(tensors.header.tensors)).replace(name=name)
+    metadata, where = tensors.header.metadata, str(path)
+    kind = kind_of(metadata, where)
+    hf = kind.hf_config(metadata, tensors.header.tensors, where)
+    hf |= _rope_factors(tensors, hf.get("rope_theta", 10_000.0))
+    tokenizer = tokenizer_from_gguf(metadata, where)
+    cfg = FAMILIES[kind.model_type].to_config(hf, len(tensors.header.tensors), where).replace(name=name)
     cfg = with_context(with_tokenizer(cfg, tokenizer), n_ctx)
     model = build_model(cfg, tensors, kind.weights, IGNORED, dtype, device)
     model.tokenizer = tokenizer
     return model
 
 
-def _rope_factors(tensors: GGUFTensors, kind: Kind) -> dict[str, Any]:
+def _rope_factors(tensors: GGUFTensors, base: float) -> dict[str, Any]:
     """Rotary parameters of Llama 3.1 and later, which such a file holds as one factor per frequency, not as metadata."""
     if ROPE_FACTORS not in tensors.header.tensors:
         return {}
-    hf = kind.hf_config(tensors.header.metadata, tensors.header.tensors)
     factors = tensors.read(ROPE_FACTORS).double()
-    return {"rope_parameters": llama3_parameters(factors, hf["rope_theta"], str(tensors.path))}
+    return {"rope_parameters": llama3_parameters(factors, base, str(tensors.path))}

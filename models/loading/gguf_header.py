@@ -42,10 +42,13 @@ class Header:
 
 def open_gguf(path: Path) -> mmap.mmap:
     """The file, mapped for reading. Raises CheckpointError where it is empty or not GGUF."""
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise CheckpointError(f"{path} is not a GGUF file: it does not begin with 'GGUF'.")
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    try:
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise CheckpointError(f"{path} is not a GGUF file: it does not begin with 'GGUF'.")
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def read_header(path: Path, data: mmap.mmap) -> Header:
@@ -79,6 +82,8 @@ class _Parser:
             name = self.string()
             tensors[name] = self.tensor_info()
         alignment = metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int):
+            raise ValueError
         return Header(metadata, tensors, self.at + -self.at % alignment)
 
     def scalar(self, code: str) -> Any:

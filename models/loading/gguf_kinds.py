@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CheckpointError, ConfigError, closest
+from .families.fields import FIELD_KINDS
 from .fill import Weight
 from .gguf_header import TensorInfo
 
@@ -80,18 +81,16 @@ class Kind:
     weights: Mapping[str, Weight]
     windowed: bool = False
 
-    def hf_config(self, metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> dict[str, Any]:
-        """The metadata, spelled as the family's config.json."""
-        self._refuse_unsupported(metadata)
-        hf = {field: self._get(metadata, key) for field, key in FIELDS.items()}
-        for field, value in list(hf.items()):
-            if value is None and field in OPTIONAL_FIELDS:
-                del hf[field]
-            elif not isinstance(value, int | float):
-                raise ConfigError(f"metadata '{self.architecture}.{FIELDS[field]}' should be one number, got {value!r}.")
+    def hf_config(self, metadata: Metadata, tensors: Mapping[str, TensorInfo], where: str) -> dict[str, Any]:
+        """The metadata, spelled as the family's config.json. Raises CheckpointError for a field of the wrong kind."""
+        hf: dict[str, Any] = {}
+        for field, key in FIELDS.items():
+            if (value := self._get(metadata, key)) is not None or field not in OPTIONAL_FIELDS:
+                FIELD_KINDS[field].check(f"{self.architecture}.{key}", value, where, CheckpointError)
+                hf[field] = value
         hf |= self._token_ids(metadata) | _told_by_tensors(tensors)
-        if "head_dim" not in hf:
-            hf["head_dim"] = hf["hidden_size"] // hf["num_attention_heads"]
+        hf.setdefault("head_dim", hf["hidden_size"] // hf["num_attention_heads"])
+        self._refuse_unsupported(metadata, hf["head_dim"])
         scaling = self._scaling(metadata)
         return {**hf, **(self._windows(metadata, hf, scaling) if self.windowed else {"rope_scaling": scaling})}
 
@@ -101,16 +100,8 @@ class Kind:
     def _token_ids(self, metadata: Metadata) -> dict[str, Any]:
         return {field: metadata.get(f"tokenizer.ggml.{field}") for field in ("bos_token_id", "eos_token_id")}
 
-    def _refuse_unsupported(self, metadata: Metadata) -> None:
-        head = self._get(metadata, "attention.key_length")
-        only = {
-            "expert_count": (0, None),
-            "attention.value_length": (head, None),
-            "rope.dimension_count": (
-                head or self._get(metadata, "embedding_length", 0) // self._get(metadata, "attention.head_count", 1),
-                None,
-            ),
-        }
+    def _refuse_unsupported(self, metadata: Metadata, d_head: int) -> None:
+        only = {"expert_count": (0, None), "attention.value_length": (d_head, None), "rope.dimension_count": (d_head, None)}
         for key, allowed in only.items():
             if (value := self._get(metadata, key)) not in allowed:
                 raise ConfigError(

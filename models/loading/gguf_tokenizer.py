@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .gguf_vocabulary import BYTE, CONTROL, UNKNOWN, USER_DEFINED, Vocabulary, read_vocabulary
 from .tokenizer import SPACE, Tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
-
-KEY = "tokenizer.ggml."
-UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 2, 3, 4, 5, 6
-"""Token types; 1 is an ordinary token."""
 
 GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3_SPLIT = (
@@ -55,30 +52,33 @@ SPLITTINGS = {
 """By the value of `tokenizer.ggml.pre`."""
 
 
-def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer | None:
-    """The tokeniser of a GGUF file. None, with a warning, for a kind that is not known, since a guess would be wrong quietly."""
-    model, pre = metadata.get(f"{KEY}model"), metadata.get(f"{KEY}pre")
-    if f"{KEY}tokens" not in metadata:
+def tokenizer_from_gguf(metadata: Mapping[str, Any], where: str = "the GGUF file") -> Tokenizer | None:
+    """The tokeniser of a GGUF file. None, with a warning, for a kind that is not known, since a guess would be wrong quietly.
+
+    where: the file, for error messages. Raises CheckpointError where its metadata contradicts itself.
+    """
+    vocabulary = read_vocabulary(metadata, where)
+    if vocabulary is None:
         return None
+    model, pre = vocabulary.model, vocabulary.pre
     if model == "gpt2" and pre in SPLITTINGS:
-        backend, adds_bos = _byte_level(metadata, SPLITTINGS[pre]), SPLITTINGS[pre].adds_bos
+        backend, adds_bos = _byte_level(vocabulary, SPLITTINGS[pre]), SPLITTINGS[pre].adds_bos
     elif model == "llama":
-        backend, adds_bos = _sentencepiece(metadata), True
+        backend, adds_bos = _sentencepiece(vocabulary), True
     else:
         warnings.warn(
             f"the file's tokeniser (model {model!r}, pre {pre!r}) is not known, so only token ids can be used.", stacklevel=2
         )
         return None
-    _add_whole_tokens(backend, metadata)
-    bos, eos = (metadata.get(f"{KEY}{token}_token_id") for token in ("bos", "eos"))
-    return Tokenizer(backend, bos, eos, metadata.get(f"{KEY}add_bos_token", adds_bos))
+    _add_whole_tokens(backend, vocabulary)
+    return Tokenizer(backend, vocabulary.bos, vocabulary.eos, adds_bos if vocabulary.add_bos is None else vocabulary.add_bos)
 
 
-def _byte_level(metadata: Mapping[str, Any], splitting: Splitting) -> tokenizers.Tokenizer:
+def _byte_level(vocabulary: Vocabulary, splitting: Splitting) -> tokenizers.Tokenizer:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    merges = [tuple(merge.split(" ", 1)) for merge in metadata[f"{KEY}merges"]]
-    backend = Tokenizer(models.BPE(_vocabulary(metadata), merges, ignore_merges=splitting.whole_words))
+    ids = {token: index for index, token in enumerate(vocabulary.tokens)}
+    backend = Tokenizer(models.BPE(ids, vocabulary.merges, ignore_merges=splitting.whole_words))
     if splitting.nfc:
         backend.normalizer = normalizers.NFC()
     cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in splitting.patterns]
@@ -87,63 +87,58 @@ def _byte_level(metadata: Mapping[str, Any], splitting: Splitting) -> tokenizers
     return backend
 
 
-def _sentencepiece(metadata: Mapping[str, Any]) -> tokenizers.Tokenizer:
+def _sentencepiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    vocabulary = _vocabulary(metadata)
-    unknown = metadata.get(f"{KEY}unknown_token_id")
-    unk_token = None if unknown is None else metadata[f"{KEY}tokens"][unknown]
-    merges = _merges(vocabulary, metadata)
-    backend = Tokenizer(models.BPE(vocabulary, merges, unk_token=unk_token, fuse_unk=True, byte_fallback=True))
-    prefixed = metadata.get(f"{KEY}add_space_prefix", True)
-    if prefixed:
+    ids = {_spelled(token): index for index, token in enumerate(vocabulary.tokens)}
+    unk_token = None if vocabulary.unknown is None else _spelled(vocabulary.tokens[vocabulary.unknown])
+    merges = _merges(ids, vocabulary)
+    backend = Tokenizer(models.BPE(ids, merges, unk_token=unk_token, fuse_unk=True, byte_fallback=True))
+    if vocabulary.add_space_prefix:
         # A space before the text, unless it begins with one or with a special token.
         backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
     else:
         backend.normalizer = normalizers.Replace(" ", SPACE)
-    strip = [decoders.Strip(" ", 1, 0)] if prefixed else []
+    strip = [decoders.Strip(" ", 1, 0)] if vocabulary.add_space_prefix else []
     backend.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
     return backend
 
 
-def _vocabulary(metadata: Mapping[str, Any]) -> dict[str, int]:
-    """Token -> id. SentencePiece files spell tokens of spaces alone with real spaces, all others with the visible sign."""
-    spaced = metadata[f"{KEY}model"] == "llama"
-    return {
-        SPACE * len(token) if spaced and token and not token.strip(" ") else token: index
-        for index, token in enumerate(metadata[f"{KEY}tokens"])
-    }
+def _spelled(token: str) -> str:
+    """SentencePiece files spell tokens of spaces alone with real spaces, all others with the visible sign."""
+    return token if token.strip(" ") else SPACE * len(token)
 
 
-def _merges(vocabulary: dict[str, int], metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _merges(ids: dict[str, int], vocabulary: Vocabulary) -> list[tuple[str, str]]:
     """The merges that a SentencePiece vocabulary implies: every way to cut a token into two tokens, best token first.
 
     A token's score is its rank; those the user defined come before all others, since SentencePiece never cuts them.
     """
-    scores, types = metadata[f"{KEY}scores"], metadata[f"{KEY}token_type"]
-    merges = []
-    for token, index in vocabulary.items():
-        if types[index] in (UNKNOWN, CONTROL, BYTE):
+    lengths = {len(token) for token in ids if token}
+    cuts, merges = sorted(lengths, reverse=True), []
+    for token, index in ids.items():
+        kind = vocabulary.types[index]
+        if kind in (UNKNOWN, CONTROL, BYTE):
             continue
-        rank = (0, float(index)) if types[index] == USER_DEFINED else (1, -scores[index])
-        for cut in range(len(token) - 1, 0, -1):
+        rank = (0, float(index)) if kind == USER_DEFINED else (1, -vocabulary.scores[index])
+        # Both parts must be as long as some token, which leaves few cuts of a token that is far longer than the others.
+        for cut in (cut for cut in cuts if len(token) - cut in lengths):
             left, right = token[:cut], token[cut:]
-            if left in vocabulary and right in vocabulary:
+            if left in ids and right in ids:
                 merges.append((rank, left, right))
     merges.sort(key=lambda merge: merge[0])
     return [(left, right) for _, left, right in merges]
 
 
-def _add_whole_tokens(backend: tokenizers.Tokenizer, metadata: Mapping[str, Any]) -> None:
+def _add_whole_tokens(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
     """Control tokens and those the user defined are found whole in a text, before anything else."""
     from tokenizers import AddedToken
 
-    vocabulary = backend.get_vocab(with_added_tokens=False)
-    typed = list(zip(metadata[f"{KEY}tokens"], metadata.get(f"{KEY}token_type", ()), strict=False))
+    known = backend.get_vocab(with_added_tokens=False)
     for wanted, special in ((CONTROL, True), (USER_DEFINED, False)):
         tokens = [
             AddedToken(token, normalized=False, special=special)
-            for token, kind in typed
-            if kind == wanted and token in vocabulary
+            for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
+            if kind == wanted and token in known
         ]
         (backend.add_special_tokens if special else backend.add_tokens)(tokens)

@@ -16,6 +16,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises CheckpointError where the file holds anything else."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not valid JSON: {error}.") from None
     if not isinstance(data, dict):
@@ -24,7 +26,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then rename it: readers see the old file or the whole new one."""
+    """Let `write` fill a temporary file beside `path`, then rename it: readers see the old file or the whole new one.
+
+    Raises CheckpointError where the file cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         temporary.touch()
@@ -32,6 +37,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         os.chmod(temporary, mode)  # some writers make their file unreadable to others
         os.replace(temporary, path)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {error.strerror}.") from None
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..config import TransformerConfig
 from ..errors import CheckpointError, ConfigError, closest
 from .families import family_of
+from .families.fields import SIZE
 from .fill import build_model
 from .json_file import read_json
 from .names import NAMES
+from .paths import user_path
 from .safetensors_folder import SafetensorsFolder, refuse_pickle
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from ..transformer import HookedTransformer
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def load_model(
@@ -39,8 +43,7 @@ def load_model(
     Raises CheckpointError for a checkpoint that is missing, damaged, pickled, or of an unknown kind, and ConfigError for an
     option that is not supported; both name it.
     """
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise ConfigError(f"dtype must be a floating-point torch dtype such as torch.float32, got {dtype!r}.")
+    check_options(n_ctx, dtype, device)
     path, name = _locate(source)
     if path.is_dir():
         return _load_folder(path, name, n_ctx, dtype, device)
@@ -49,13 +52,25 @@ def load_model(
     return load_gguf(path, name, n_ctx, dtype, device)
 
 
+def check_options(n_ctx: Any, dtype: Any, device: Any) -> None:
+    """Raise ConfigError for an option that no checkpoint could be loaded with."""
+    if n_ctx is not None:
+        SIZE.check("n_ctx", n_ctx, "the call")
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype must be one of {', '.join(map(str, DTYPES))}, got {dtype!r}.")
+    try:
+        if not isinstance(device, str | torch.device) or torch.device(device).type == "meta":
+            raise RuntimeError
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise ConfigError(f"device must be one that this installation has, such as 'cpu', got {device!r}.") from None
+
+
 def _locate(source: str | PathLike[str]) -> tuple[Path, str]:
     """The folder or .gguf file that a name or path stands for, and the model's name."""
     if isinstance(source, str) and source in NAMES:
         return NAMES[source](), source
-    if not isinstance(source, str | PathLike) or not str(source):
-        raise CheckpointError(f"the model must be a name or a path, got {source!r}.")
-    path = Path(source).expanduser()
+    path = user_path(source, "the model's name or path")
     if not path.exists():
         known = ", ".join(NAMES)
         raise CheckpointError(
@@ -64,7 +79,7 @@ def _locate(source: str | PathLike[str]) -> tuple[Path, str]:
         )
     if not path.is_dir():
         refuse_pickle(path)
-        if path.suffix != ".gguf":
+        if path.suffix.lower() != ".gguf" or not path.is_file():
             raise CheckpointError(
                 f"{path} is neither a checkpoint folder nor a .gguf file; safetensors are loaded by their folder."
             )
@@ -82,7 +97,7 @@ def _load_folder(folder: Path, name: str, n_ctx: int | None, dtype: torch.dtype,
     family = family_of(config.get("model_type"), str(folder / "config.json"))
     tokenizer, source = Tokenizer.from_folder(folder), SafetensorsFolder(folder)
     names = set(source.names())
-    cfg = family.to_config(config, len(names)).replace(name=name)
+    cfg = family.to_config(config, len(names), str(folder / "config.json")).replace(name=name)
     cfg = with_context(with_tokenizer(cfg, tokenizer), n_ctx)
     weights = family.weight_map(names)
     tied = (rf"^{re.escape(weights['unembed.weight'].name)}$",) if cfg.tie_embeddings else ()

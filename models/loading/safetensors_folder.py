@@ -50,18 +50,18 @@ class SafetensorsFolder:
 
 def refuse_pickle(path: Path) -> None:
     """Raise CheckpointError where a path names a pickled checkpoint."""
-    if path.suffix in PICKLED:
+    if path.suffix.lower() in PICKLED:
         raise CheckpointError(
             f"{path} is a pickled checkpoint, which can run code when it is opened, so it is refused; convert it to safetensors."
         )
 
 
 def _shards(folder: Path) -> dict[Path, set[str]]:
-    """Each file with the tensors that the index promises in it."""
-    if (folder / INDEX).is_file():
-        return _indexed(folder)
+    """Each file with the tensors that the index promises in it. A single file goes before an index, which may be left over."""
     if (folder / SINGLE).is_file():
         return {folder / SINGLE: set()}
+    if (folder / INDEX).is_file():
+        return _indexed(folder)
     for path in sorted(folder.iterdir()):
         refuse_pickle(path)
     raise CheckpointError(f"{folder} holds no weights: wanted {SINGLE}, or shards with {INDEX}.")

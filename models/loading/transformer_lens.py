@@ -16,6 +16,8 @@ from torch import Tensor
 
 from ..config import RotaryConfig, TransformerConfig
 from ..errors import CheckpointError, ConfigError, closest
+from .families.family import check_layers
+from .families.fields import FLAG, NUMBER, SIZE, TEXT, WHOLE, FieldKind, kinds
 from .families.rules import activation_named
 from .fill import MappingSource, Weight, build_model
 
@@ -78,6 +80,24 @@ OFF: dict[str, tuple[Any, ...]] = {
 }
 """Fields that we do not support -> the values at which they are off."""
 
+FIELD_KINDS = kinds(
+    {
+        SIZE: "n_layers d_model d_head n_ctx d_vocab NTK_original_ctx_len",
+        SIZE.or_null(): "d_mlp n_key_value_heads rotary_dim window_size",
+        WHOLE: "d_vocab_out",
+        WHOLE.or_null(): "n_heads",
+        NUMBER: "eps rotary_base NTK_by_parts_factor NTK_by_parts_low_freq_factor NTK_by_parts_high_freq_factor",
+        FieldKind("a number other than 0", lambda value: NUMBER.fits(value) and value != 0): "attn_scale",
+        NUMBER.or_null(): "attn_scores_soft_cap output_logits_soft_cap",
+        FLAG: "use_attn_scale",
+        FLAG.or_null(): "attn_only gated_mlp final_rms parallel_attn_mlp rotary_adjacent_pairs use_NTK_by_parts_rope "
+        "use_local_attn use_qk_norm use_normalization_before_and_after",
+        FieldKind("a list of names", lambda value: isinstance(value, list | tuple)).or_null(): "attn_types",
+        TEXT.or_null(): "model_name",
+    }
+)
+"""By field, what it must be."""
+
 BUFFERS = re.compile(r"\.attn\.(mask|IGNORE|rotary_sin|rotary_cos)$")
 
 WEIGHTS = {
@@ -111,10 +131,11 @@ WEIGHTS = {
 def from_transformer_lens(state_dict: Mapping[str, Tensor], config_dict: Config) -> HookedTransformer:
     """A model from a classic HookedTransformer's `state_dict()` and its config as a dict; tensors are shared where possible.
 
-    Raises ConfigError naming a field that is not supported or not known, CheckpointError naming a tensor that is missing,
-    unexpected or of the wrong shape.
+    Raises ConfigError naming a field that is not supported, not known or of the wrong kind, CheckpointError naming a tensor
+    that is missing, unexpected or of the wrong shape.
     """
-    cfg = config_from_transformer_lens(config_dict)
+    check_state(state_dict)
+    cfg = config_from_transformer_lens(config_dict, len(state_dict))
     state = {_plain_name(name): tensor for name, tensor in state_dict.items() if not BUFFERS.search(name)}
     if config_dict.get("normalization_type", "LN") in ("LNPre", "RMSPre"):
         state |= _folded_norms(cfg)
@@ -122,6 +143,15 @@ def from_transformer_lens(state_dict: Mapping[str, Tensor], config_dict: Config)
         state |= _gate_biases(state, cfg)
     dtype = next((tensor.dtype for tensor in state.values() if tensor.is_floating_point()), torch.float32)
     return build_model(cfg, MappingSource(state, "the state dict"), WEIGHTS, (), dtype)
+
+
+def check_state(state_dict: Any) -> None:
+    """Raise CheckpointError where this is no mapping of names to tensors."""
+    if not isinstance(state_dict, Mapping):
+        raise CheckpointError(f"the state dict must map names to tensors, got {type(state_dict).__name__}.")
+    for name, tensor in state_dict.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            raise CheckpointError(f"the state dict must map names to tensors, got {type(tensor).__name__} for {name!r}.")
 
 
 def _plain_name(name: str) -> str:
@@ -151,9 +181,13 @@ def _gate_biases(state: Mapping[str, Tensor], cfg: TransformerConfig) -> dict[st
     return biases
 
 
-def config_from_transformer_lens(config_dict: Config) -> TransformerConfig:
-    """Our config of a classic HookedTransformer's. Raises ConfigError naming what is unsupported, unknown or missing."""
-    _check_fields(config_dict)
+def config_from_transformer_lens(config_dict: Config, n_tensors: int | None = None) -> TransformerConfig:
+    """Our config of a classic HookedTransformer's. Raises ConfigError naming what is unsupported, unknown or missing.
+
+    n_tensors: how many the state dict has, which bounds the layers.
+    """
+    check_fields(config_dict)
+    check_layers(config_dict["n_layers"], n_tensors)
     tl = {**DEFAULTS, **config_dict}
     norm, positions = _choice(tl, "normalization_type", NORMS), _choice(tl, "positional_embedding_type", POSITIONS)
     attn_only = bool(tl.get("attn_only"))
@@ -186,13 +220,18 @@ def config_from_transformer_lens(config_dict: Config) -> TransformerConfig:
     )
 
 
-def _check_fields(tl: Config) -> None:
+def check_fields(tl: Any) -> None:
+    """Raise ConfigError naming a field that is unknown, unsupported, missing or of the wrong kind."""
+    if not isinstance(tl, Mapping):
+        raise ConfigError(f"the config must be a dict of fields and values, got {type(tl).__name__}.")
     known = {*READ, *WITHOUT_EFFECT, *OFF}
     for field, value in tl.items():
         if field not in known:
-            raise ConfigError(f"config field {field!r} is not known{closest(field, known)}.")
+            raise ConfigError(f"config field {field!r} is not known{closest(str(field), known)}.")
         if field in OFF and value not in OFF[field]:
             raise ConfigError(f"{field}={value!r} is not supported.")
+        if field in FIELD_KINDS:
+            FIELD_KINDS[field].check(field, value, "the config")
     if missing := [field for field in ("n_layers", "d_model", "d_head", "n_ctx", "d_vocab") if field not in tl]:
         raise ConfigError(f"the config lacks {', '.join(missing)}.")
 
@@ -238,11 +277,11 @@ def _attention(tl: Config) -> dict[str, Any]:
 
 
 def _layer_types(tl: Config) -> tuple[str, ...]:
-    kinds: dict[Any, str] = {"global": "full", "local": "sliding"}
+    ours: dict[Any, str] = {"global": "full", "local": "sliding"}
     for kind in tl.get("attn_types") or ():
-        if kind not in kinds:
+        if kind not in list(ours):
             raise ConfigError(f"attn_types holds {kind!r}, wanted 'global' or 'local'.")
-    return tuple(kinds[kind] for kind in (tl.get("attn_types") or ())[: tl["n_layers"]])
+    return tuple(ours[kind] for kind in (tl.get("attn_types") or ())[: tl["n_layers"]])
 
 
 def _rotary(tl: Config) -> RotaryConfig:

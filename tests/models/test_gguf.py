@@ -133,12 +133,48 @@ def test_split_file_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"llama.expert_count": 8}, {"llama.rope.dimension_count": 4}, {"llama.attention.head_count": [9, 9, 9]}]
+    "change", [{"llama.expert_count": 8}, {"llama.rope.dimension_count": 4}, {"llama.attention.value_length": 4}]
 )
 def test_unsupported_metadata_is_named(llama_file: Path, change: dict[str, Any]) -> None:
     header = header_of(llama_file)
     with pytest.raises(ConfigError, match=next(iter(change))):
-        KINDS["llama"].hf_config({**header.metadata, **change}, header.tensors)
+        KINDS["llama"].hf_config({**header.metadata, **change}, header.tensors, "x.gguf")
+
+
+def load_changed(path: Path, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The file, loaded as if its metadata were changed."""
+    from models.loading import gguf_file
+
+    def changed(path: Path, data: Any) -> Header:
+        header = read_header(path, data)
+        return Header({**header.metadata, **change}, header.tensors, header.data_start)
+
+    monkeypatch.setattr(gguf_file, "read_header", changed)
+    return load_model(path)
+
+
+@pytest.mark.parametrize(
+    "key, value, kind, said",
+    [
+        ("llama.attention.head_count", 0, CheckpointError, "must be a positive whole number, got 0"),
+        ("llama.attention.head_count", [9, 9, 9], CheckpointError, r"must be a positive whole number, got \[9, 9, 9\]"),
+        ("llama.embedding_length", "36", CheckpointError, "must be a positive whole number, got '36'"),
+        ("llama.embedding_length", None, CheckpointError, "must be a positive whole number, got None"),
+        ("llama.attention.layer_norm_rms_epsilon", "x", CheckpointError, "must be a number, got 'x'"),
+        ("llama.embedding_length", 9 << 40, CheckpointError, f"d_model={9 << 40}, a matrix too large for any file"),
+        ("tokenizer.ggml.bos_token_id", [1], ConfigError, "'bos_token_id'"),
+        ("llama.rope.scaling.type", ["linear"], ConfigError, r"'rope_type' in rope_scaling of .*, got \['linear'\]"),
+    ],
+)
+def test_metadata_of_the_wrong_kind_is_named(
+    llama_file: Path, key: str, value: Any, kind: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    derived = {"llama.attention.key_length": None, "llama.attention.value_length": None, "llama.rope.dimension_count": None}
+    with pytest.raises(kind, match=said) as error:
+        load_changed(llama_file, {**derived, key: value}, monkeypatch)
+    message = str(error.value)
+    assert "model.gguf" in message and "config.json" not in message and "\n" not in message
+    assert key in message or "must be a positive" not in message
 
 
 def test_rotary_factors_of_another_form_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from models import CheckpointError, ConfigError, TransformerConfig, load_model
 from models.loading.fill import MappingSource, Weight, build_model
+from models.loading.load import check_options
+from models.loading.paths import user_path
 
 LLAMA = {
     "model_type": "llama",
@@ -87,6 +90,14 @@ def test_path_may_be_a_string(folder: Path) -> None:
 def test_shards_give_the_same_model(folder: Path) -> None:
     wanted = load_model(folder)(TOKENS)
     shard(folder)
+    assert torch.equal(load_model(folder)(TOKENS), wanted)
+
+
+def test_a_single_file_goes_before_an_index(folder: Path) -> None:
+    """As in Hugging Face's reading of a folder that has both."""
+    shard(folder)
+    wanted = load_model(write(folder, llama_tensors(seed=1)))(TOKENS)
+    (folder / "model.safetensors.index.json").unlink()
     assert torch.equal(load_model(folder)(TOKENS), wanted)
 
 
@@ -182,7 +193,7 @@ def test_other_files_are_refused(folder: Path, tmp_path: Path) -> None:
     assert "no config.json" in refused(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth", "last.ckpt", "model.pkl"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth", "last.ckpt", "model.pkl", "x.PT"])
 def test_pickles_are_refused_unopened(folder: Path, name: str) -> None:
     """Both as a file and as the only weights of a folder; the content, which is no pickle, is never looked at."""
     (folder / "model.safetensors").unlink()
@@ -301,8 +312,47 @@ def test_absurd_number_of_layers(folder: Path) -> None:
     assert "states 1000000000 layers, but the checkpoint has only 21 tensors" in refused(folder, ConfigError)
 
 
-def test_dtype_must_be_floating_point(folder: Path) -> None:
-    assert "torch.int64" in refused(folder, ConfigError, dtype=torch.int64)
+@pytest.mark.parametrize("field", ["vocab_size", "hidden_size", "intermediate_size"])
+@pytest.mark.parametrize("size", [10**18, 10**25])
+def test_sizes_beyond_any_file(folder: Path, field: str, size: int) -> None:
+    (folder / "config.json").write_text(json.dumps({**LLAMA, field: size, "head_dim": 4}))
+    assert "too large for any file" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"dtype": torch.int64}, "dtype must be one of .*, got torch.int64"),
+        ({"dtype": torch.float8_e4m3fn}, "dtype must be one of .*, got torch.float8_e4m3fn"),
+        ({"dtype": "float32"}, "dtype must be one of .*, got 'float32'"),
+        ({"device": "foo"}, "device must be one that this installation has, such as 'cpu', got 'foo'"),
+        ({"device": "cuda:99"}, "device must be .* got 'cuda:99'"),
+        ({"device": 5}, "device must be .* got 5"),
+        ({"device": "meta"}, "device must be .* got 'meta'"),
+        *(({"n_ctx": n_ctx}, "'n_ctx' in the call must be a positive whole number") for n_ctx in ("a", True, 0, -1, 2.0)),
+    ],
+)
+def test_options_are_checked_before_the_checkpoint(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as error:
+        check_options(**{"n_ctx": None, "dtype": torch.float32, "device": "cpu", **options})
+    sentence(error)
+
+
+def test_loading_checks_its_options() -> None:
+    assert "'n_ctx'" in refused("no such folder", ConfigError, n_ctx=0)
+
+
+@pytest.mark.parametrize("source", ["n" * 5000, "~nobody-of-this-name/x", "", None, 3])
+def test_paths_that_cannot_be_looked_up(source: Any) -> None:
+    with pytest.raises(CheckpointError, match="^the model (must be a path|'?.* cannot be looked up)") as error:
+        user_path(source, "the model")
+    sentence(error)
+    assert "the model's name or path" in refused("n" * 5000)
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "f.gguf")
+    assert "neither a checkpoint folder nor a .gguf file" in refused(tmp_path / "f.gguf")
 
 
 def test_a_source_without_a_place_for_a_parameter() -> None:

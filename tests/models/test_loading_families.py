@@ -68,6 +68,12 @@ def test_gemma_scales() -> None:
         ("llama", {"sliding_window": 5}, None, ("full",) * 4),
         ("mistral", {"sliding_window": 5}, 5, ("sliding",) * 4),
         ("mistral", {"sliding_window": None}, None, ("full",) * 4),
+        (
+            "mistral",
+            {"sliding_window": 5, "layer_types": ["full_attention", "sliding_attention"] * 2},
+            5,
+            ("full", "sliding") * 2,
+        ),
         ("qwen2", {"sliding_window": 5}, None, ("full",) * 4),
         (
             "qwen2",
@@ -126,6 +132,16 @@ def test_gemma3_has_two_rotary_settings() -> None:
 def test_neox_rotates_a_quarter_of_each_head() -> None:
     assert config("gpt_neox").rotary == RotaryConfig(base=10_000.0, dim=2)
     assert config("gpt_neox", rotary_pct=1.0, rotary_emb_base=50).rotary == RotaryConfig(base=50.0)
+    still = config("gpt_neox", rotary_pct=0)
+    assert (still.positions, still.rotary) == ("none", None)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2"])
+def test_other_families_rotate_all_of_each_head(model_type: str) -> None:
+    """Only GPT-NeoX reads a rotated part."""
+    parameters = {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
+    assert config(model_type, rope_parameters=parameters).rotary == RotaryConfig(base=500.0)
+    assert config(model_type, partial_rotary_factor=0.5).rotary == config(model_type).rotary
 
 
 @pytest.mark.parametrize(
@@ -139,11 +155,33 @@ def test_neox_rotates_a_quarter_of_each_head() -> None:
         ("llama", {"quantization_config": {"quant_method": "gptq"}}, "quantization_config=.*gptq.* is not supported"),
         ("llama", {"head_dim": None, "num_attention_heads": 5}, "hidden_size=24 is not a multiple of num_attention_heads=5"),
         ("llama", {"num_key_value_heads": 2}, "n_heads must be a multiple of n_kv_heads"),
-        ("llama", {"hidden_size": "24"}, "'hidden_size' in config.json must be a whole number, got '24'"),
+        ("llama", {"hidden_size": "24"}, "'hidden_size' in config.json must be a positive whole number, got '24'"),
+        ("llama", {"hidden_size": True}, "'hidden_size' in config.json must be a positive whole number, got True"),
+        ("llama", {"num_attention_heads": 0}, "'num_attention_heads' in config.json must be a positive whole number, got 0"),
+        ("gpt2", {"scale_attn_weights": "false"}, "'scale_attn_weights' in config.json must be true or false, got 'false'"),
+        (
+            "gpt_neox",
+            {"use_parallel_residual": "false"},
+            "'use_parallel_residual' in config.json must be true or false, got 'false'",
+        ),
+        ("gpt_neox", {"rotary_pct": "0.5"}, "'rotary_pct' in config.json must be a number, got '0.5'"),
+        ("qwen2", {"use_sliding_window": 1}, "'use_sliding_window' in config.json must be true or false, got 1"),
+        (
+            "gemma3_text",
+            {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": "8"}}},
+            "'factor' in full_attention of rope_parameters of config.json must be a number or null, got '8'",
+        ),
         ("llama", {"eos_token_id": ["x"]}, "'eos_token_id' in config.json must be a token id or a list of them"),
         ("llama", {"rms_norm_eps": None}, "'rms_norm_eps' in config.json must be a number, got None"),
         ("llama", {"tie_word_embeddings": "yes"}, "'tie_word_embeddings' in config.json must be true or false, got 'yes'"),
-        ("llama", {"rope_scaling": {"rope_type": "linear", "factor": "much"}}, "field of the wrong kind, needed for rotary"),
+        (
+            "llama",
+            {"rope_scaling": {"rope_type": "linear", "factor": "much"}},
+            "'factor' in rope_scaling of config.json must be a number or null, got 'much'",
+        ),
+        ("llama", {"rope_scaling": {"rope_type": "linear", "factor": None}}, "field of the wrong kind, needed for rotary"),
+        ("mistral", {"layer_types": ["full_attention"]}, "layer_types must name all 4 layers, got 1"),
+        ("mistral", {"sliding_window": None, "layer_types": ["sliding_attention"] * 4}, "window must say"),
         (
             "qwen3",
             {"use_sliding_window": True, "layer_types": ["chunked_attention"] * 4},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -120,11 +121,104 @@ def test_other_versions_and_bad_configs(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"'embed.weight'.*has shape \[11, 12\], but its config asks for \[12, 12\]"):
         load_model(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({**config, "norm_eps": "small"}))
-    with pytest.raises(ConfigError, match="field of the wrong kind"):
+    with pytest.raises(ConfigError, match="config.json: norm_eps must be"):
+        load_model(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({**config, "tokenizer": "no"}))
+    with pytest.raises(ConfigError, match="'tokenizer' in .*config.json must be true or false, got 'no'"):
         load_model(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="it is a file, wanted a folder"):
         random_model("attention-only").save(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("rotary", "abc"),
+        ("rotary", [1]),
+        ("rotary", 5),
+        ("causal", "false"),
+        ("attn_scale", "abc"),
+        ("embed_scale", None),
+        ("d_mlp", True),
+        ("eos_token_ids", "abc"),
+        ("d_vocab", "11"),
+    ],
+)
+def test_fields_of_the_wrong_kind_are_named_with_their_file(field: str, value: Any, tmp_path: Path) -> None:
+    random_model("attention-only").save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, field: value}))
+    with pytest.raises(ConfigError, match=f"config.json: {field} must be"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("field", ["d_vocab", "d_model", "n_heads", "d_head", "d_mlp", "d_vocab_out"])
+@pytest.mark.parametrize("size", [10**18, 10**25])
+def test_sizes_beyond_any_file(field: str, size: int, tmp_path: Path) -> None:
+    random_model("post").save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    kv = {"n_kv_heads": size} if field == "n_heads" else {}
+    (tmp_path / "config.json").write_text(json.dumps({**config, field: size, **kv}))
+    with pytest.raises(CheckpointError, match=f"states .*{field}=.*too large for any file.*model.safetensors"):
+        load_model(tmp_path)
+
+
+def test_saving_needs_a_folder() -> None:
+    with pytest.raises(CheckpointError, match="the folder to save to must be a path that is not empty, got ''"):
+        random_model("attention-only").save("")
+
+
+def test_folders_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to(tmp_path / "absent" / "further")
+    for folder in ("file/below", "dangling", "n" * 5000, "a\0b"):
+        with pytest.raises(CheckpointError, match="cannot be (made a folder|looked up): [^\n]*$"):
+            random_model("attention-only").save(tmp_path / folder)
+    (tmp_path / "taken" / "model.safetensors").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match="taken/model.safetensors cannot be written"):
+        random_model("attention-only").save(tmp_path / "taken")
+    monkeypatch.setenv("INTERP_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    fake_gemma_wheels(tmp_path / "site")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    with pytest.raises(CheckpointError, match="file/cache cannot be made a folder"):
+        NAMES["gemma3-270m"]()
+
+
+def test_saving_over_a_sharded_checkpoint(tmp_path: Path) -> None:
+    """Its index and shards stay, and have no effect."""
+    from tests.models.test_loading_checkpoint import llama_tensors, shard, write
+
+    shard(write(tmp_path, llama_tensors()))
+    left = {path.name for path in tmp_path.iterdir()} - {"config.json"}
+    model = random_model("post")
+    model.save(tmp_path)
+    assert torch.equal(load_model(tmp_path)(TOKENS), model(TOKENS))
+    assert left < {path.name for path in tmp_path.iterdir()}
+
+
+def test_saving_over_a_folder_with_a_tokenizer(tmp_path: Path) -> None:
+    """A tokeniser that was there before belongs to another model."""
+    from tokenizers import Tokenizer as Backend
+    from tokenizers.models import WordLevel
+
+    from models.loading import Tokenizer
+
+    model = random_model("attention-only")
+    model.tokenizer = Tokenizer(Backend(WordLevel({"a": 0}, unk_token="a")))
+    model.save(tmp_path)
+    assert load_model(tmp_path).tokenizer.encode("a") == [0]
+    model.tokenizer = None
+    model.save(tmp_path)
+    assert load_model(tmp_path).tokenizer is None and (tmp_path / "tokenizer.json").is_file()
+
+
+def test_saving_parameters_that_share_memory(tmp_path: Path) -> None:
+    model = random_model("attention-only")
+    model.unembed.weight = model.embed.weight
+    model.blocks[1].attn.k.weight = torch.nn.Parameter(model.blocks[0].attn.k.weight.data)
+    model.save(tmp_path)
+    assert torch.equal(load_model(tmp_path)(TOKENS), model(TOKENS))
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,51 @@ def test_unknown_kind_is_left_out_with_a_warning() -> None:
     assert tokenizer_from_gguf({}) is None
 
 
+BYTE_LEVEL = {"model": "gpt2", "pre": "gpt-2", "tokens": ["a", "b", "ab"], "merges": ["a b"], "token_type": [1, 1, 1]}
+PIECES = {"model": "llama", "tokens": ["<unk>", "a", "aa"], "scores": [0.0, -1.0, -2.0], "token_type": [2, 1, 1]}
+
+
+@pytest.mark.parametrize(
+    "fields, field, value, said",
+    [
+        (PIECES, "scores", ..., "lacks 'tokenizer.ggml.scores', which a tokeniser of kind 'llama' needs"),
+        (PIECES, "token_type", ..., "lacks 'tokenizer.ggml.token_type'"),
+        (BYTE_LEVEL, "merges", ..., "lacks 'tokenizer.ggml.merges'"),
+        (PIECES, "scores", [0.0], "has 1 entries for 3 tokens"),
+        (BYTE_LEVEL, "token_type", [1, 1], "has 2 entries for 3 tokens"),
+        (PIECES, "unknown_token_id", 3, "'tokenizer.ggml.unknown_token_id' in x.gguf is 3, outside the 3 tokens"),
+        (BYTE_LEVEL, "bos_token_id", 3, "'tokenizer.ggml.bos_token_id' in x.gguf is 3, outside the 3 tokens"),
+        (BYTE_LEVEL, "eos_token_id", -1, "is -1, outside"),
+        (BYTE_LEVEL, "merges", ["a c"], "holds 'a c', which does not make a token of two others"),
+        (BYTE_LEVEL, "merges", ["ab"], "holds 'ab', which does not make"),
+        (BYTE_LEVEL, "merges", [1], "must be a list, each text or null"),
+        (BYTE_LEVEL, "tokens", ["a", "b", "\udcff"], "a token that is not valid UTF-8"),
+        (BYTE_LEVEL, "tokens", [1, 2, 3], r"must be a list, each text, got \[1, 2, 3\]"),
+        (PIECES, "tokens", "abc", "must be a list, each text, got 'abc'"),
+        (BYTE_LEVEL, "pre", ["gpt-2"], "'tokenizer.ggml.pre' in x.gguf must be text or null"),
+        (PIECES, "scores", ["0", "1", "2"], "must be a list, each a number or null"),
+        (PIECES, "add_bos_token", "false", "must be true or false or null, got 'false'"),
+    ],
+)
+def test_metadata_that_contradicts_itself_is_named(fields: dict[str, Any], field: str, value: Any, said: str) -> None:
+    metadata = {f"tokenizer.ggml.{key}": kept for key, kept in {**fields, field: value}.items() if kept is not ...}
+    with pytest.raises(CheckpointError, match=said) as error:
+        tokenizer_from_gguf(metadata, "x.gguf")
+    assert "x.gguf" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_long_tokens_cost_little() -> None:
+    """A token far longer than all others has few cuts into two tokens, and not every cut is tried."""
+    import time
+
+    long = "a" * 400_000
+    fields = {**PIECES, "tokens": [*PIECES["tokens"], long], "scores": [0.0, -1.0, -2.0, -3.0], "token_type": [2, 1, 1, 1]}
+    start = time.perf_counter()
+    tokenizer = tokenizer_from_gguf({f"tokenizer.ggml.{key}": value for key, value in fields.items()})
+    assert time.perf_counter() - start < 3
+    assert tokenizer is not None and tokenizer.encode("aaa") == [2, 1]
+
+
 @pytest.fixture
 def byte_level() -> Tokenizer:
     vocab, merges = trained_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))

@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from models import CheckpointError, ConfigError, HookedTransformer
+from models import CheckpointError, ConfigError, HookedTransformer, load_model
+from models.loading.transformer_lens import check_fields, check_state
 from tests.oracles.transformer_lens_reference import logits, random_state
 
 BASE = {
@@ -98,11 +99,22 @@ def test_classic_views_are_the_given_tensors() -> None:
         ("use_qk_norm", True, "use_qk_norm=True"),
         ("final_rms", True, "final_rms=True"),
         ("n_head", 3, r"field 'n_head' is not known \(did you mean 'n_heads'"),
+        (5, 3, "field 5 is not known"),
+        ("n_layers", "2", "'n_layers' in the config must be a positive whole number, got '2'"),
+        ("n_layers", 10**9, "states 1000000000 layers, but the checkpoint has only"),
+        ("d_head", 0, "'d_head' in the config must be a positive whole number, got 0"),
+        ("eps", "a", "'eps' in the config must be a number, got 'a'"),
+        ("act_fn", ["a"], r"activation \['a'\] is not supported"),
+        ("d_vocab_out", None, "'d_vocab_out' in the config must be a whole number, got None"),
+        ("rotary_dim", "a", "'rotary_dim' in the config must be a positive whole number or null, got 'a'"),
+        ("attn_scale", 0, "'attn_scale' in the config must be a number other than 0, got 0"),
+        ("gated_mlp", "false", "'gated_mlp' in the config must be true or false or null, got 'false'"),
+        ("attn_types", 3, "'attn_types' in the config must be a list of names or null, got 3"),
     ],
 )
-def test_unsupported_fields_are_named(field: str, value: Any, said: str) -> None:
+def test_unsupported_fields_are_named(field: Any, value: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        HookedTransformer.from_transformer_lens({}, {**BASE, field: value})
+        HookedTransformer.from_transformer_lens(random_state(BASE), {**BASE, field: value})
 
 
 def test_fields_without_effect_are_passed_over() -> None:
@@ -137,6 +149,43 @@ def test_missing_unexpected_and_misshapen_tensors_are_named() -> None:
     gated = {**BASE, "gated_mlp": True}
     with pytest.raises(CheckpointError, match="b_in"):
         HookedTransformer.from_transformer_lens({**random_state(gated), "blocks.0.mlp.b_in": torch.ones(3)}, gated)
+
+
+@pytest.mark.parametrize("state, said", [(None, "got NoneType"), ({"embed.W_E": [1.0]}, "got list for 'embed.W_E'")])
+def test_state_that_holds_no_tensors(state: Any, said: str) -> None:
+    with pytest.raises(CheckpointError, match=f"the state dict must map names to tensors, {said}"):
+        check_state(state)
+
+
+def test_config_that_is_no_dict() -> None:
+    with pytest.raises(ConfigError, match="the config must be a dict of fields and values, got NoneType"):
+        check_fields(None)
+
+
+def test_sizes_beyond_any_file() -> None:
+    with pytest.raises(CheckpointError, match=r"states d_vocab=10+, d_model=24, a matrix too large for any file"):
+        HookedTransformer.from_transformer_lens(random_state(BASE), {**BASE, "d_vocab": 10**18})
+
+
+@pytest.mark.parametrize("unembedding", ["shared", "part", "of its own"])
+def test_parameters_share_no_memory(unembedding: str, tmp_path: Path) -> None:
+    """Whatever the tensors given share; so an edit of one parameter leaves the others alone, and the model can be saved."""
+    config = {**BASE, "gated_mlp": True, "act_fn": "silu"}
+    state = random_state(config)
+    if unembedding == "shared":
+        state["unembed.W_U"] = state["embed.W_E"].T
+    elif unembedding == "part":
+        whole = torch.randn(31, 24)
+        state["embed.W_E"], state["unembed.W_U"] = whole[:-1], whole[1:].T
+    model = HookedTransformer.from_transformer_lens(state, config)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for place, (name, parameter) in enumerate(model.named_parameters()):
+        parameter.data.fill_(place)
+        before[name].fill_(place)
+    assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+    model.save(tmp_path)
+    again = load_model(tmp_path)
+    assert all(torch.equal(parameter, before[name]) for name, parameter in again.named_parameters())
 
 
 def answer_key(folder: Path, kind: str, name: str) -> tuple[HookedTransformer, dict[str, torch.Tensor]]:

@@ -79,6 +79,10 @@ CASES: dict[str, Case] = {
             "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 1.0},
         },
     ),
+    "neox without rotary": Case(
+        "GPTNeoXConfig",
+        {**NEOX_SIZES, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.0}},
+    ),
     "neox linear": Case(
         "GPTNeoXConfig",
         {
@@ -114,6 +118,13 @@ CASES: dict[str, Case] = {
         },
     ),
     "smollm2": _llama(tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 100_000.0}),
+    "llama, rotated part stated": _llama(partial_rotary_factor=0.5),
+    "mistral, rotated part stated": Case("MistralConfig", {**SIZES, **_rope("default", partial_rotary_factor=0.5)}),
+    "mistral alternating": Case(
+        "MinistralConfig",
+        {**SIZES, "sliding_window": 5, "layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+        {"model_type": "mistral"},
+    ),
     "mistral windowed": Case("MistralConfig", {**SIZES, "sliding_window": 5}),
     "mistral full": Case("MistralConfig", {**SIZES, "sliding_window": None}),
     "qwen2": Case("Qwen2Config", QWEN2_SIZES),
@@ -127,6 +138,7 @@ CASES: dict[str, Case] = {
     ),
     "qwen2 yarn": Case("Qwen2Config", {**QWEN2_SIZES, **_rope("yarn", factor=2.0, original_max_position_embeddings=64)}),
     "qwen3": Case("Qwen3Config", SIZES),
+    "qwen3, rotated part stated": Case("Qwen3Config", {**SIZES, **_rope("default", partial_rotary_factor=0.5)}),
     "qwen3 biases, windows": Case(
         "Qwen3Config",
         {

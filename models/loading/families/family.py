@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...config import TransformerConfig
 from ...errors import ConfigError
 from ..fill import Weight
+from .fields import check_fields
 
 HFConfig = Mapping[str, Any]
 Rule = str | Callable[[HFConfig], Any]
@@ -41,15 +42,17 @@ class Family:
     nested: str | None = None
     """The field of config.json that holds the text model's own config, in multimodal checkpoints."""
 
-    def to_config(self, hf: HFConfig, n_tensors: int | None = None) -> TransformerConfig:
+    def to_config(self, hf: HFConfig, n_tensors: int | None = None, where: str = "config.json") -> TransformerConfig:
         """Our config of a config.json. Raises ConfigError naming what is missing, of the wrong kind, or unsupported.
 
         n_tensors: how many the checkpoint has, which bounds its layers, so that a damaged count is not built.
+        where: the file that states it, for error messages.
         """
         hf = {**self.defaults, **self._text_part(hf)}
-        self._refuse_unsupported(hf)
+        self._refuse_unsupported(hf, where)
+        check_fields(hf, where)
         check_layers(hf.get(str(self.config["n_layers"])), n_tensors)
-        values = {field: _of_kind(field, rule, self._value(field, rule, hf)) for field, rule in self.config.items()}
+        values = {field: self._value(field, rule, hf, where) for field, rule in self.config.items()}
         return TransformerConfig(family=self.name, **self.constants, **values)
 
     def _text_part(self, hf: HFConfig) -> HFConfig:
@@ -58,24 +61,24 @@ class Family:
             return hf
         return {**{key: hf[key] for key in SHARED_FIELDS if key in hf}, **inner}
 
-    def _refuse_unsupported(self, hf: HFConfig) -> None:
+    def _refuse_unsupported(self, hf: HFConfig, where: str) -> None:
         for option, off in {**self.refused, "quantization_config": (None,)}.items():
             if option in hf and hf[option] not in off:
-                raise ConfigError(f"{option}={hf[option]!r} in config.json is not supported for {self.name} checkpoints.")
+                raise ConfigError(f"{option}={hf[option]!r} in {where} is not supported for {self.name} checkpoints.")
 
-    def _value(self, field: str, rule: Rule, hf: HFConfig) -> Any:
+    def _value(self, field: str, rule: Rule, hf: HFConfig, where: str) -> Any:
         if isinstance(rule, str):
             if rule not in hf:
-                raise ConfigError(f"config.json lacks '{rule}', which a {self.name} checkpoint needs.")
+                raise ConfigError(f"{where} lacks '{rule}', which a {self.name} checkpoint needs.")
             return hf[rule]
         try:
             return rule(hf)
         except ConfigError:
             raise
         except KeyError as error:
-            raise ConfigError(f"config.json lacks {error}, which a {self.name} checkpoint needs.") from None
+            raise ConfigError(f"{where} lacks {error}, which a {self.name} checkpoint needs.") from None
         except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            raise ConfigError(f"config.json has a field of the wrong kind, needed for {field}: {error}.") from None
+            raise ConfigError(f"{where} has a field of the wrong kind, needed for {field}: {error}.") from None
 
     def weight_map(self, names: set[str]) -> dict[str, Weight]:
         """The weight map for a checkpoint with these tensors, its prefixes filled in."""
@@ -98,23 +101,3 @@ def check_layers(n_layers: Any, n_tensors: int | None) -> None:
     """Raise ConfigError where a checkpoint states more layers than it has tensors."""
     if isinstance(n_layers, int) and n_tensors is not None and n_layers > n_tensors:
         raise ConfigError(f"the config states {n_layers} layers, but the checkpoint has only {n_tensors} tensors.")
-
-
-KINDS: dict[str, tuple[str, type | tuple[type, ...]]] = {
-    "int": ("a whole number", int),
-    "float": ("a number", (int, float)),
-    "bool": ("true or false", bool),
-}
-TYPES = {field.name: str(field.type).split(" | ") for field in fields(TransformerConfig)}
-
-
-def _of_kind(field: str, rule: Rule, value: Any) -> Any:
-    """The value, if it is what our field holds; a whole number where a fraction may stand becomes one. Raises ConfigError."""
-    kinds = [kind for kind in TYPES[field] if kind in KINDS]
-    if not kinds or (value is None and "None" in TYPES[field]):
-        return value
-    kind, (wanted, types) = kinds[0], KINDS[kinds[0]]
-    if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
-        name = rule if isinstance(rule, str) else field
-        raise ConfigError(f"'{name}' in config.json must be {wanted}, got {value!r}.")
-    return float(value) if kind == "float" else value  # type: ignore[arg-type]

@@ -55,12 +55,12 @@ REFUSED = {"use_bidirectional_attention": (False, None)}
 
 
 def _gemma2_layer_types(hf: HFConfig) -> tuple[str, ...]:
-    return listed_layer_types(hf) if hf.get("layer_types") else every_nth_full(hf, 2)
+    return listed_layer_types(hf) or every_nth_full(hf, 2)
 
 
 def _gemma3_layer_types(hf: HFConfig) -> tuple[str, ...]:
     pattern = hf.get("sliding_window_pattern") or hf.get("_sliding_window_pattern") or 6
-    return listed_layer_types(hf) if hf.get("layer_types") else every_nth_full(hf, pattern)
+    return listed_layer_types(hf) or every_nth_full(hf, pattern)
 
 
 def _gemma3_rotary(hf: HFConfig) -> RotaryConfig:

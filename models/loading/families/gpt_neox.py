@@ -9,9 +9,17 @@ from .rotary import rotary_from, scaled_n_ctx, shared_parameters
 from .rules import activation, d_head, eos_token_ids, ignored_buffers
 
 
-def _rotary(hf: HFConfig) -> RotaryConfig:
-    parameters = {"partial_rotary_factor": hf["rotary_pct"], **shared_parameters(hf)}
-    return rotary_from(hf, parameters, float(hf["rotary_emb_base"]))
+def _rotated(hf: HFConfig) -> int:
+    """Dimensions of each head that are rotated; 0 leaves the model without positions."""
+    part = {"partial_rotary_factor": hf["rotary_pct"], **shared_parameters(hf)}["partial_rotary_factor"]
+    return int(d_head(hf) * part)
+
+
+def _rotary(hf: HFConfig) -> RotaryConfig | None:
+    dim = _rotated(hf)
+    if dim == 0:
+        return None
+    return rotary_from(hf, shared_parameters(hf), float(hf["rotary_emb_base"]), None if dim == d_head(hf) else dim)
 
 
 GPT_NEOX = Family(
@@ -29,7 +37,7 @@ GPT_NEOX = Family(
         "bos_token_id": 0,
         "eos_token_id": 2,
     },
-    constants={"norm": "layer_norm", "positions": "rotary", "mlp_bias": True},
+    constants={"norm": "layer_norm", "mlp_bias": True},
     config={
         "n_layers": "num_hidden_layers",
         "d_model": "hidden_size",
@@ -40,6 +48,7 @@ GPT_NEOX = Family(
         "d_mlp": "intermediate_size",
         "block": lambda hf: "parallel" if hf["use_parallel_residual"] else "pre",
         "norm_eps": "layer_norm_eps",
+        "positions": lambda hf: "rotary" if _rotated(hf) else "none",
         "rotary": _rotary,
         "activation": activation,
         "qkv_bias": "attention_bias",

@@ -83,9 +83,8 @@ def _qwen_layer_types(hf: HFConfig) -> tuple[str, ...]:
     """The layers from `max_window_layers` on slide, unless `layer_types` says otherwise; none do where there is no window."""
     if _qwen_window(hf) is None:
         return ("full",) * hf["num_hidden_layers"]
-    if hf.get("layer_types"):
-        return listed_layer_types(hf)
-    return tuple("sliding" if layer >= hf["max_window_layers"] else "full" for layer in range(hf["num_hidden_layers"]))
+    last = ("sliding" if layer >= hf["max_window_layers"] else "full" for layer in range(hf["num_hidden_layers"]))
+    return listed_layer_types(hf) or tuple(last)
 
 
 QWEN_WINDOW: dict[str, Rule] = {"window": _qwen_window, "layer_types": _qwen_layer_types}
@@ -115,7 +114,7 @@ MISTRAL = Family(
     model_types=("mistral",),
     defaults={**DEFAULTS, "num_key_value_heads": 8, "max_position_embeddings": 131_072, "sliding_window": 4096},
     constants=CONSTANTS,
-    config={**CONFIG, "window": "sliding_window"},
+    config={**CONFIG, "window": "sliding_window", "layer_types": listed_layer_types},
     weights=WEIGHTS,
     prefixes=PREFIXES,
     ignored=IGNORED,

@@ -12,7 +12,6 @@ from typing import Any
 from ...config import RotaryConfig
 from ...errors import ConfigError, closest
 from .family import HFConfig
-from .rules import d_head
 
 Parameters = dict[str, Any]
 
@@ -32,15 +31,16 @@ def kind_of(parameters: Parameters) -> str:
     return parameters.get("rope_type") or parameters.get("type") or "default"
 
 
-def rotary_from(hf: HFConfig, parameters: Parameters, base: float) -> RotaryConfig:
-    """Rotary settings from one dict of parameters. Raises ConfigError naming a scaling that is not supported."""
+def rotary_from(hf: HFConfig, parameters: Parameters, base: float, dim: int | None = None) -> RotaryConfig:
+    """Rotary settings from one dict of parameters. Raises ConfigError naming a scaling that is not supported.
+
+    dim: dimensions of a head that are rotated; None for all, whatever `partial_rotary_factor` says, which most families ignore.
+    """
     kind = kind_of(parameters)
     if kind not in SCALINGS:
         raise ConfigError(
             f"rotary scaling {kind!r} is not supported; known are {', '.join(SCALINGS)}{closest(str(kind), SCALINGS)}."
         )
-    fraction = float(parameters.get("partial_rotary_factor") or hf.get("partial_rotary_factor") or 1.0)
-    dim = None if fraction == 1 else int(d_head(hf) * fraction)
     return RotaryConfig(base=float(parameters.get("rope_theta") or base), dim=dim, **SCALINGS[kind](hf, parameters))
 
 

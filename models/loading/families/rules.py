@@ -22,7 +22,7 @@ LAYER_TYPES = {"full_attention": "full", "sliding_attention": "sliding"}
 
 def activation_named(name: Any) -> str:
     """Our name of an activation function. Raises ConfigError for one we do not have."""
-    if name not in ACTIVATIONS:
+    if not isinstance(name, str) or name not in ACTIVATIONS:
         raise ConfigError(
             f"activation {name!r} is not supported; known are {', '.join(ACTIVATIONS)}{closest(str(name), ACTIVATIONS)}."
         )
@@ -53,18 +53,16 @@ def n_kv_heads(hf: HFConfig) -> int:
 def eos_token_ids(hf: HFConfig) -> tuple[int, ...]:
     """`eos_token_id`, which is one id, a list, or null."""
     stated = hf.get("eos_token_id")
-    ids = [] if stated is None else stated if isinstance(stated, list) else [stated]
-    if not all(isinstance(index, int) for index in ids):
-        raise ConfigError(f"'eos_token_id' in config.json must be a token id or a list of them, got {stated!r}.")
-    return tuple(ids)
+    return () if stated is None else tuple(stated) if isinstance(stated, list) else (stated,)
 
 
 def listed_layer_types(hf: HFConfig) -> tuple[str, ...]:
-    """`layer_types` in our words. Raises ConfigError for a type we do not have."""
-    for kind in hf["layer_types"]:
+    """`layer_types` in our words; empty where there are none. Raises ConfigError for a type we do not have."""
+    listed = hf.get("layer_types") or ()
+    for kind in listed:
         if kind not in LAYER_TYPES:
             raise ConfigError(f"layer_types holds {kind!r}, which is not supported; known are {', '.join(LAYER_TYPES)}.")
-    return tuple(LAYER_TYPES[kind] for kind in hf["layer_types"])
+    return tuple(LAYER_TYPES[kind] for kind in listed)
 
 
 def every_nth_full(hf: HFConfig, n: int) -> tuple[str, ...]:
