@@ -249,9 +249,10 @@ def _completeness(scores: EdgeScores) -> str:
     if record.metric_clean is None or record.metric_corrupt is None:
         return ""
     summed, change = float(scores.node_scores()[0]), record.metric_corrupt - record.metric_clean
+    note = METHOD_NOTE[record.method] if record.additive else "norms of the stream, held fixed in the scores, take up the rest"
     return (
         f"The edges out of the input sum to {summed:.4g}, where {record.metric} changes by {change:.4g} from clean to corrupt: "
-        f"{METHOD_NOTE[record.method]}."
+        f"{note}."
     )
 
 

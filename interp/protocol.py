@@ -43,6 +43,11 @@ def model_name(model: Any) -> str:
     return type(model).__name__
 
 
+def n_logits(cfg: Any) -> int:
+    """How many tokens the logits are over: d_vocab_out where a config has one, else d_vocab."""
+    return getattr(cfg, "d_vocab_out", None) or cfg.d_vocab
+
+
 def bos_token_id(model: Any) -> int | None:
     """The id of the beginning-of-sequence token, from the config or else the tokenizer; None where there is none."""
     found = getattr(model.cfg, "bos_token_id", None)

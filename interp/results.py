@@ -130,7 +130,7 @@ class Result:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise ResultError(f"cannot read a result from {path}: {error.strerror}.") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ResultError(f"{path} is not a JSON file.") from None
         return cls.from_dict(data)
 

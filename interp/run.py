@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from .errors import InterpError, whole_number
+
 T = TypeVar("T")
 
 
@@ -93,9 +95,17 @@ def fingerprint(model: Any) -> str:
     return digest.hexdigest()
 
 
+def checked_seed(seed: int) -> int:
+    """A seed that every generator takes. Raises InterpError for one that is no whole number of 64 bits."""
+    number = whole_number(seed)
+    if number is None or not -(2**63) <= number < 2**64:
+        raise InterpError(f"seed must be a whole number of at most 64 bits (from -2**63 to 2**64 - 1), got {seed!r}.")
+    return number
+
+
 def generator(seed: int) -> torch.Generator:
-    """A generator of its own; the global one stays as it is."""
-    return torch.Generator().manual_seed(seed)
+    """A generator of its own; the global one stays as it is. Raises InterpError as `checked_seed` does."""
+    return torch.Generator().manual_seed(checked_seed(seed))
 
 
 def progress(

@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..errors import whole_number
 from .access import ModelView
 from .contributions import Writes, walk_difference
 from .errors import CircuitError
@@ -65,12 +66,12 @@ def eap_ig_batch(view: ModelView, pairs: Any, metric: Metric, steps: int, rule: 
 
 def path_points(steps: int, rule: str) -> list[float]:
     """Where on the path from corrupt (0) to clean (1) gradients are taken: middles, left ends or right ends of equal steps."""
-    if not isinstance(steps, int) or steps < 1:
+    if (n := whole_number(steps)) is None or n < 1:
         raise CircuitError(f"steps must be a whole number of at least 1, got {steps!r}.")
     if rule not in RULES:
         raise CircuitError(f"rule must be one of {', '.join(RULES)}, got {rule!r}.")
     offset = {"midpoint": 0.5, "left": 0.0, "right": 1.0}[rule]
-    return [(k + offset) / steps for k in range(steps)]
+    return [(k + offset) / n for k in range(n)]
 
 
 def contract(view: ModelView, clean: Writes, corrupt: Writes, gradients: ReaderGradients) -> Float[Tensor, "writers readers"]:

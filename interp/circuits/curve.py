@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..errors import counted, whole_number
 from ..run import progress as progress_bar
+from .checks import check_type
 from .circuit import Circuit
 from .errors import CircuitError
 from .evaluate import Evaluation
@@ -31,7 +34,7 @@ class CurvePoint:
     faithfulness: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FaithfulnessCurve:
     """Points by size, from the empty circuit (faithfulness 0 by definition) to the whole model (1).
 
@@ -46,6 +49,10 @@ class FaithfulnessCurve:
     ranking: str
     """How edges were chosen: "top" or "greedy", by "magnitude" or "benefit"."""
     n_pairs: int
+
+    def __repr__(self) -> str:
+        what = f"{self.metric}, {self.ablation} ablation, {self.ranking}, {counted(len(self.points), 'point')}"
+        return f"FaithfulnessCurve({what}, {counted(self.n_pairs, 'pair')}, CPR {self.cpr:.3f}, CMD {self.cmd:.3f})"
 
     @property
     def cpr(self) -> float:
@@ -93,6 +100,7 @@ def faithfulness_curve(
     sizes: numbers of edges (whole numbers) or shares of all edges (fractions up to 1.0); 0 and all edges are always added.
     signed, greedy: how `select` ranks and picks. Other arguments are those of `evaluate`.
     """
+    check_type("scores", scores, EdgeScores)
     wanted = edge_counts(FRACTIONS if sizes is None else sizes, scores.graph.n_edges)
     job = Evaluation(model, scores.graph, pairs, metric, ablation, batch_size, calibration)
     points = [_point(job, Circuit.empty(scores.graph), float(job.empty.mean()))]
@@ -109,8 +117,8 @@ def edge_counts(sizes: Sequence[int | float], n_edges: int) -> list[int]:
     """Numbers of edges, sorted, strictly between none and all. Raises CircuitError for a size that is neither count nor share."""
     counts = set()
     for size in sizes:
-        count = round(size * n_edges) if isinstance(size, float) else size
-        if isinstance(size, bool) or not isinstance(count, int) or not 0 <= count <= n_edges:
+        count = whole_number(round(size * n_edges) if isinstance(size, float) and math.isfinite(size) else size)
+        if count is None or not 0 <= count <= n_edges:
             raise CircuitError(f"sizes must be edge counts up to {n_edges} or fractions from 0.0 to 1.0, got {size!r}.")
         counts.add(count)
     return sorted(counts - {0, n_edges})

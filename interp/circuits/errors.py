@@ -13,6 +13,7 @@ class CircuitError(InterpError):
 
 
 def near(word: str, candidates: Iterable[str]) -> str:
-    """A clause naming the nearest candidates, or nothing."""
-    found = difflib.get_close_matches(word, list(candidates), n=3, cutoff=0.6)
+    """A clause naming the nearest candidates, whatever their case, or nothing."""
+    by_lower_case = {name.lower(): name for name in candidates}
+    found = [by_lower_case[name] for name in difflib.get_close_matches(word.lower(), list(by_lower_case), n=3, cutoff=0.6)]
     return f" (did you mean {' or '.join(repr(name) for name in found)}?)" if found else ""

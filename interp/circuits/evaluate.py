@@ -10,7 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from ..errors import counted
 from .access import ModelView
+from .checks import check_pairs, check_type
 from .circuit import Circuit
 from .errors import CircuitError, near
 from .metrics import Metric, MetricFunction, Values, resolve_metric
@@ -21,7 +23,7 @@ from .search import ABLATIONS
 _CARRY = {"patching": "their values on the corrupt prompts", "zero": "nothing", "mean": "each writer's mean output"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Faithfulness:
     """f = (m(circuit) - m(empty)) / (m(full) - m(empty)) with m the mean metric; not clipped, so it can leave [0, 1].
 
@@ -41,14 +43,18 @@ class Faithfulness:
     prompts: str = ""
     """Where the pairs come from."""
 
+    def __repr__(self) -> str:
+        return self.statement
+
     @property
     def statement(self) -> str:
         """In one sentence, what the circuit is faithful to."""
+        source = f" ({self.prompts})" if self.prompts else ""
         return (
             f"With {self.n_edges:,} of {self.n_edges_total:,} edges kept and the others carrying {_CARRY[self.ablation]}, mean "
             f"{self.metric} is {self.metric_circuit:.4g}, against {self.metric_full:.4g} for the whole model and "
             f"{self.metric_empty:.4g} with every edge ablated: faithfulness {self.faithfulness:.3f} to {self.metric} on "
-            f"{self.n_pairs} prompt pairs{f' ({self.prompts})' if self.prompts else ''} under {self.ablation} ablation."
+            f"{counted(self.n_pairs, 'prompt pair')}{source} under {self.ablation} ablation."
         )
 
 
@@ -70,8 +76,10 @@ def evaluate(
         without padding; by default the corrupt prompts of `pairs`. Padding never counts.
     mean_per_position: one mean per position instead of one over all real tokens; needs prompts of one length.
     A circuit on the ungrouped graph of a grouped-query model is run on `model.ungrouped()`.
-    Raises CircuitError when full and empty metric are equal, since faithfulness is then undefined.
+    Raises CircuitError for pairs without the answers that the metric needs, and when full and empty metric are equal, since
+    faithfulness is then undefined.
     """
+    check_type("circuit", circuit, Circuit)
     job = Evaluation(model, circuit.graph, pairs, metric, ablation, batch_size, calibration, mean_per_position)
     return job.faithfulness(circuit)
 
@@ -94,12 +102,11 @@ class Evaluation:
             raise CircuitError(
                 f"ablation must be one of {', '.join(ABLATIONS)}, got {ablation!r}{near(str(ablation), ABLATIONS)}."
             )
-        if not len(pairs):
-            raise CircuitError("pairs is empty; faithfulness needs at least one clean/corrupt pair.")
         self.metric, self.ablation, self.graph = resolve_metric(metric), ablation, graph
         self.pairs = pairs
         with torch.inference_mode(False), torch.no_grad():
             self.view = _view_for(model, graph)
+            check_pairs(pairs, self.metric, self.view.model.cfg)
             self._size = len(pairs) if batch_size is None else batch_size
             self._batches = list(pairs.to(self.view.device).batches(self._size))
             self._clean = [plain_run(self.view, batch.clean, batch).logits for batch in self._batches]

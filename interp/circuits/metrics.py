@@ -32,7 +32,7 @@ class Metric:
 
     def __call__(self, logits: Logits, pairs: Any, reference: Logits | None = None) -> Values:
         """Values per pair. Raises CircuitError when the pairs lack what the metric needs, or it returns the wrong shape."""
-        self._check_pairs(pairs)
+        self.check_pairs(pairs)
         values = self.function(widened(logits), pairs, None if reference is None else widened(reference))
         if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
             got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
@@ -44,14 +44,13 @@ class Metric:
             )
         return values
 
-    def _check_pairs(self, pairs: Any) -> None:
+    def check_pairs(self, pairs: Any) -> None:
+        """Raises CircuitError, naming the pair, where one lacks what the metric needs."""
         for field in self.needs:
             empty = ~real_ids(getattr(pairs, field)).any(1)
             if empty.any():
                 word = field.replace("_", " ")
-                raise CircuitError(
-                    f"metric '{self.name}' needs {word}, but pair {int(empty.nonzero()[0])} of its batch has none."
-                )
+                raise CircuitError(f"metric '{self.name}' needs {word}, but pair {int(empty.nonzero()[0])} has none.")
 
 
 def widened(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

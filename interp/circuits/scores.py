@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..errors import counted
 from .errors import CircuitError
 from .graph import Graph
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
 DIFFERENCE = "corrupt-clean"
+REPR_ROWS, HTML_ROWS = 5, 20
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,10 @@ class ScoreRecord:
     prepend_bos: bool | None = None
     prompts: dict[str, Any] = field(default_factory=dict)
     """`PromptPairs.record()`: counts, lengths, source, and the hash of the token ids."""
+
+    additive: bool = True
+    """Whether a writer's outgoing EAP scores sum to its attribution-patching score, and the input's outgoing EAP-IG scores to
+    the change of the metric, up to the error of integration. False for post-norm blocks: their norm scales are taken as given."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -80,8 +88,15 @@ class EdgeScores:
             raise CircuitError("scores must be 0 where the graph has no edge; multiply by graph.allowed.")
 
     def __repr__(self) -> str:
-        record = self.record
-        return f"EdgeScores({record.method} of {record.metric}, {self.graph.n_edges:,} edges, {record.n_pairs} pairs)"
+        record, pairs = self.record, counted(self.record.n_pairs, "pair")
+        lines = [f"EdgeScores({record.method} of {record.metric}, {self.graph.n_edges:,} edges, {pairs}), strongest:"]
+        return "\n".join(lines + [f"  {item.score:+10.4g}  {item.edge}" for item in self.top(REPR_ROWS)])
+
+    def _repr_html_(self) -> str:
+        """A notebook shows the edges of largest magnitude."""
+        rows = "".join(f"<tr><td>{html.escape(item.edge)}</td><td>{item.score:+.4g}</td></tr>" for item in self.top(HTML_ROWS))
+        head = html.escape(repr(self).partition("\n")[0])
+        return f"<p>{head}</p><table><tr><th>edge</th><th>score</th></tr>{rows}</table>"
 
     def __len__(self) -> int:
         return self.graph.n_edges
@@ -114,7 +129,7 @@ class EdgeScores:
         return [EdgeScore(self.graph.edge_name(i // n_readers, i % n_readers), float(self.values.view(-1)[i])) for i in order]
 
     def node_scores(self) -> Float[Tensor, " writers"]:
-        """Sum of each writer's outgoing edges; for EAP this is its attribution-patching score."""
+        """Sum of each writer's outgoing edges; for EAP this is its attribution-patching score where `record.additive`."""
         return self.values.sum(1)
 
     def head_scores(self) -> Float[Tensor, "layer head"]:
@@ -141,6 +156,19 @@ class EdgeScores:
             source, wanted = self.values[:, graph.inputs(layer, kind)], target.inputs(layer, kind)
             values[:, wanted] = source.unflatten(1, (wanted.stop - wanted.start, -1)).sum(2)
         return EdgeScores(target, values, ScoreRecord(**{**self.record.to_dict(), "ungrouped": False}))
+
+    def save(self, path: str | Path) -> Path:
+        """Write all edges and the record as circuit.json (`interp.export.write_mib`), in one step."""
+        from ..export.mib import write_mib
+
+        return write_mib(path, self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> EdgeScores:
+        """Read what `save` or `write_mib` wrote. Raises CircuitError for a missing file or one that is no circuit.json."""
+        from ..export.mib import read_mib
+
+        return read_mib(path).scores
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row per edge: edge, writer, reader, kind of reader, score."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import heapq
+import math
+from typing import Any
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from ..errors import whole_number
+from .checks import check_type
 from .circuit import Circuit
 from .errors import CircuitError
 from .graph import Graph
@@ -33,12 +37,14 @@ def select(
     signed: rank by how much an edge helps the metric (`EdgeScores.benefit`) instead of by magnitude. Ties are broken in graph
         order, so the result is deterministic.
     """
+    check_type("scores", scores, EdgeScores)
     chosen = {"top": top, "threshold": threshold, "greedy": greedy}
     given = [name for name, value in chosen.items() if value is not None]
     if len(given) != 1:
         raise CircuitError(f"select needs exactly one of top, threshold and greedy, got {', '.join(given) or 'none'}.")
     by = "benefit" if signed else "magnitude"
     if threshold is not None:
+        _check_threshold(threshold)
         keys = scores.benefit if signed else scores.values.abs()
         mask = (keys >= threshold).cpu() & scores.graph.allowed
         return Circuit(scores.graph, mask, f"{by} at least {threshold:g}")
@@ -50,10 +56,17 @@ def select(
     return Circuit(scores.graph, mask, f"top {n} edges by {by}")
 
 
+def _check_threshold(threshold: Any) -> None:
+    is_number = hasattr(threshold, "__float__") and not isinstance(threshold, bool)
+    if not is_number or math.isnan(threshold):
+        raise CircuitError(f"threshold must be a number, got {threshold!r}.")
+
+
 def _checked_size(n: int | None, name: str, graph: Graph) -> int:
-    if not isinstance(n, int) or not 0 <= n <= graph.n_edges:
+    number = whole_number(n)
+    if number is None or not 0 <= number <= graph.n_edges:
         raise CircuitError(f"{name} must be a whole number of edges between 0 and {graph.n_edges}, got {n!r}.")
-    return n
+    return number
 
 
 def _grow(scores: EdgeScores, n: int, signed: bool, mask: Bool[Tensor, "writers readers"]) -> Bool[Tensor, "writers readers"]:
@@ -93,6 +106,7 @@ def prune(circuit: Circuit, ablation: str = "patching") -> Circuit:
     In sandwich and post-norm blocks a norm behind the heads divides all of them by one scale, so a head outside every path
     still moves the others a little, and pruning is exact only up to that.
     """
+    check_type("circuit", circuit, Circuit)
     if ablation not in ABLATIONS:
         raise CircuitError(f"ablation must be one of {', '.join(ABLATIONS)}, got {ablation!r}.")
     leads = _leads_to_logits(circuit)

@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 
+from ..errors import whole_number
 from ..protocol import model_name
 from ..run import progress as progress_bar
 from .access import ModelView
 from .attribution import BatchScores, eap_batch, eap_ig_batch, path_points
+from .checks import check_differs, check_pairs
 from .errors import CircuitError, near
 from .exact import exact_batch, wanted_edges
 from .metrics import Metric, MetricFunction, resolve_metric
@@ -43,28 +45,36 @@ def trace_circuit(
         between the corrupt and the clean input, placed by `rule`: "midpoint", "left" or "right" ends), or "exact" (patch each
         edge and run the rest of the model: one partial pass per edge).
     ungrouped: give every query head its own key and value first, as tools without grouped-query attention do.
-    batch_size: pairs per pass, all at once by default; scores do not depend on it.
+    batch_size: pairs per pass, all at once by default; scores do not depend on it, nor on padding, except where positions are
+        rotary with `dynamic` scaling: its angles are set by the longest prompt of a batch.
     readers, edges: with method "exact", patch only edges into these readers, or these edges; others score 0.
     progress: show a bar; None shows one on a terminal.
 
     Returns signed scores: corrupt minus clean, summed over positions, averaged over pairs. Nothing random is involved, and the
     model, its hooks, gradient flags and the random state are left as found.
-    Raises CircuitError for an unknown metric or method, for edges that do not exist, and when all scores are 0.
+    In post-norm blocks every norm rescales what earlier writers put into the stream. There a writer's term takes each run's own
+    norm scales as given, so a writer's outgoing EAP scores do not sum to its attribution-patching score, and the input's
+    outgoing EAP-IG scores not to the change of the metric, however many the steps; the record then says `additive=False`.
+    Raises CircuitError for an unknown metric or method, for edges that do not exist, for pairs without the answers that the
+    metric needs, when no corrupt prompt differs from its clean one, and when all scores of a gradient method are 0.
     """
     if method not in METHODS:
         raise CircuitError(f"method must be one of {', '.join(METHODS)}, got {method!r}{near(str(method), METHODS)}.")
     if method != "exact" and (readers is not None or edges is not None):
         raise CircuitError(f"readers and edges choose what method 'exact' patches; method {method!r} scores all edges at once.")
     path_points(steps, rule)
+    view, resolved = ModelView.of(model), resolve_metric(metric)
+    check_pairs(pairs, resolved, model.cfg)
+    check_differs(pairs)
     with torch.inference_mode(False), torch.no_grad():
-        job = _Job(ModelView.of(model.ungrouped() if ungrouped else model), pairs, resolve_metric(metric), batch_size)
+        job = _Job(ModelView.of(model.ungrouped()) if ungrouped else view, pairs, resolved, batch_size)
         if method == "exact":
             totals = job.exact(readers, edges, progress)
         elif method == "eap-ig":
             totals = job.gradient(lambda batch: eap_ig_batch(job.view, batch, job.metric, steps, rule), progress)
         else:
             totals = job.gradient(lambda batch: eap_batch(job.view, batch, job.metric), progress)
-    integration = {"steps": steps, "rule": rule} if method == "eap-ig" else {}
+    integration = {"steps": whole_number(steps), "rule": rule} if method == "eap-ig" else {}
     record = job.record(totals, method=method, ungrouped=ungrouped, **integration)
     return EdgeScores(job.view.graph, (totals.total / len(pairs)).cpu(), record)
 
@@ -79,8 +89,6 @@ class _Job:
     batch_size: int | None
 
     def batches(self) -> Iterator[Any]:
-        if not len(self.pairs):
-            raise CircuitError("pairs is empty; a circuit needs at least one clean/corrupt pair.")
         return self.pairs.to(self.view.device).batches(len(self.pairs) if self.batch_size is None else self.batch_size)
 
     def gradient(self, score: Callable[[Any], BatchScores], progress: bool | None) -> BatchScores:
@@ -94,10 +102,6 @@ class _Job:
         change = float((totals.corrupt - totals.clean).abs().sum())
         if float(totals.total.abs().max()) > 1000 * torch.finfo(totals.total.dtype).eps * change:
             return
-        if torch.equal(self.pairs.clean, self.pairs.corrupt):
-            raise CircuitError(
-                "every edge scores 0, because clean and corrupt prompts are the same; corrupt what the answer hangs on."
-            )
         raise CircuitError(
             f"every edge scores 0, because metric '{self.metric.name}' has no gradient at these prompts (a distance to the "
             f"model's own output is at its minimum there); use method 'eap-ig' or 'exact', or another metric."
@@ -122,6 +126,7 @@ class _Job:
             dtype=str(self.view.model.blocks[0].attn.W_Q.dtype).removeprefix("torch."),
             prepend_bos=self.pairs.prepend_bos,
             prompts=self.pairs.record(),
+            additive=not self.view.rescales,
             **fields,
         )
 

@@ -1,6 +1,6 @@
 """circuit.dot: text that any Graphviz draws, layers from bottom to top. Writing it needs no Graphviz.
 
-Blue edges have positive scores (corrupting them raises the metric), red ones negative; width follows magnitude. Queries are
+Blue edges have positive scores (corrupting them raises the metric), orange ones negative; width follows magnitude. Queries are
 solid, keys dashed, values dotted, edges into MLPs and logits solid. A key/value head shared by a group is a small box that
 points to the heads it serves.
 """
@@ -15,7 +15,8 @@ from ..circuits.circuit import node_names
 from ..run import write_text
 from .scored import ScoredCircuit, joined
 
-POSITIVE, NEGATIVE, NEUTRAL = "#2166ac", "#b2182b", "#8c8c8c"
+# Blue and orange, which colour-blind readers tell apart: those of the circuit page.
+POSITIVE, NEGATIVE, NEUTRAL = "#1769b5", "#c75300", "#8c8c8c"
 STYLES = {"q": "solid", "k": "dashed", "v": "dotted", "mlp": "solid", "logits": "solid"}
 WIDEST = 6.0
 """Points of the edge with the largest magnitude."""
@@ -103,7 +104,7 @@ def _caption(both: ScoredCircuit) -> str:
     record = both.scores.record
     return (
         f"{record.model} {both.circuit.n_edges} of {both.scores.graph.n_edges} edges, {record.method} of {record.metric}, "
-        f"{record.difference}. Blue: corrupting the edge raises the metric, red: lowers it. Solid q, dashed k, dotted v."
+        f"{record.difference}. Blue: corrupting the edge raises the metric, orange: lowers it. Solid q, dashed k, dotted v."
     ).lstrip()
 
 

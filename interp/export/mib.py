@@ -78,7 +78,7 @@ def read_json(path: str | Path) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CircuitError(f"circuit file {path} does not exist.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CircuitError(f"circuit file {path} cannot be read as JSON: {error}.") from None
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..results import Result
+from ..run import generator
 from .weights import HeadWeights, head_weights
 
 Kind = Literal["q", "k", "v"]
@@ -60,10 +61,10 @@ def _scores(
 
 def random_composition(d_model: int, d_head: int, *, n_heads: int = 16, seed: int = 0) -> float:
     """Mean score of heads with Gaussian weights of these sizes, over n_heads^2 pairs: about 1 / sqrt(d_model)."""
-    generator = torch.Generator().manual_seed(seed)
+    draws = generator(seed)
 
     def draw() -> HeadWeights:
-        W_Q, W_K, W_V, out = torch.randn(4, n_heads, d_model, d_head, generator=generator)
+        W_Q, W_K, W_V, out = torch.randn(4, n_heads, d_model, d_head, generator=draws)
         return HeadWeights(W_Q, W_K, W_V, out.transpose(1, 2))
 
     return float(composition(draw(), draw()).k.mean())

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import InterpError, WeightsError
+from ..errors import InterpError, WeightsError, whole_numbers
 from ..protocol import HookedModel, model_name
 from ..run import progress as progress_bar
 from .labelling import Evidence
@@ -55,9 +55,9 @@ def head_scores(
     progress: show a bar; None shows one on a terminal only.
 
     Every column is the mean over query rows that it is defined on, then over distances. Raises PromptError for tokens that do
-    not fit, InterpError for unknown layers or a model without attention patterns.
+    not fit, InterpError for a bad seed, unknown layers or a model without attention patterns.
     """
-    chosen = _chosen_layers(layers, model.cfg.n_layers)
+    chosen, distances = _chosen_layers(layers, model.cfg.n_layers), whole_numbers("distances", distances)
     if batch < 1:
         raise InterpError(f"batch must be at least 1 sequence, got {batch}.")
     if tokens is None:
@@ -67,14 +67,14 @@ def head_scores(
     groups = _measure_groups(model, sequences, chosen, progress)
     thresholds = thresholds or Thresholds()
     evidence = _evidence(model, chosen, sequences, groups).with_ablations(model, sequences, thresholds)
-    settings = {"batch": batch, "seed": seed, "requested_distances": tuple(distances) if sequences.distances else ()}
+    settings = {"batch": batch, "seed": seed, "requested_distances": distances if sequences.distances else ()}
     return _result(model, sequences, evidence, groups, evidence.labels(thresholds), settings)
 
 
 def _chosen_layers(layers: Sequence[int] | None, n_layers: int) -> tuple[int, ...]:
     if layers is None:
         return tuple(range(n_layers))
-    chosen = tuple(layers)
+    chosen = whole_numbers("layers", layers)
     if not chosen or any(not 0 <= layer < n_layers for layer in chosen) or len(set(chosen)) < len(chosen):
         raise InterpError(f"layers must be different numbers in 0..{n_layers - 1}, got {chosen}.")
     return chosen

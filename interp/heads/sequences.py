@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import PromptError
 from ..prompts import repeated_tokens
 from ..protocol import bos_token_id, special_token_ids
+from ..run import checked_seed
 from .patterns import all_kept, target_masks
 
 MIN_DISTANCE = 2
@@ -86,7 +87,7 @@ def repeated_sequences(model: Any, distances: Sequence[int], batch: int, seed: i
     longest = model.cfg.d_vocab - len([token for token in excluded if token < model.cfg.d_vocab])
     if (n_ctx := getattr(model.cfg, "n_ctx", None)) is not None:
         longest = min(longest, (n_ctx - with_bos) // 2)
-    fitting = fitting_distances(distances, longest)
+    fitting, seed = fitting_distances(distances, longest), checked_seed(seed)
     batches = []
     for place, distance in enumerate(fitting):
         tokens = repeated_tokens(
@@ -126,6 +127,8 @@ def _as_ids(tokens: Any) -> Tensor:
         raise PromptError(
             f"tokens must be text or rows of token ids of one length, got {type(tokens).__name__}: {error}."
         ) from None
+    if not ids.numel():
+        raise PromptError("tokens is an empty prompt; give text or at least one token id, or None for repeated random tokens.")
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise PromptError(f"tokens must be whole-number ids, got dtype {ids.dtype}.")
     return ids.long()

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import PromptError
+from ..run import checked_seed
 from .pairs import PromptPairs
 from .tokens import encode
 
@@ -45,7 +46,7 @@ def ioi_pairs(model: Any, n: int = 10, seed: int = 0, prepend_bos: bool | None =
     """
     if n < 1:
         raise PromptError(f"n must be at least 1 pair, got {n}.")
-    rng = random.Random(seed)
+    rng = random.Random(checked_seed(seed))
     names = _single_tokens("names", NAMES, model, at_least=5)
     places = _single_tokens("places", PLACES, model, at_least=1)
     objects = _single_tokens("objects", OBJECTS, model, at_least=1)

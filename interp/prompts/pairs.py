@@ -19,20 +19,21 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from ..errors import PromptError
+from ..errors import PromptError, counted, whole_number
 from .tokens import ParsedPair, parse_pair
 
 NO_ANSWER = -1
 """Fills the answer tensors where a pair has fewer answers than the pair with the most."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PromptPairs:
     """A batch of clean/corrupt pairs, padded to one length.
 
     `answers` and `wrong_answers` hold token ids, filled with -1 where a pair has fewer than the widest one. `attention_mask`
     is True at real tokens and is shared by clean and corrupt, whose lengths agree pair by pair. `last` is the index of each
     pair's last real token: the position whose logits predict the answer. `prepend_bos` records whether a BOS was added here.
+    `pairs[3]`, `pairs[:5]` and `for pair in pairs` give PromptPairs again, of one pair or several.
     """
 
     clean: Int[Tensor, "batch pos"]
@@ -48,6 +49,10 @@ class PromptPairs:
     def __len__(self) -> int:
         return self.clean.shape[0]
 
+    def __repr__(self) -> str:
+        source = f", {self.source}" if self.source else ""
+        return f"PromptPairs({counted(len(self), 'pair')} of up to {counted(self.clean.shape[1], 'token')}{source})"
+
     @property
     def padded(self) -> bool:
         """Whether any position is padding."""
@@ -60,7 +65,16 @@ class PromptPairs:
         for start in range(0, len(self), size):
             yield self[start : start + size]
 
-    def __getitem__(self, index: slice) -> PromptPairs:
+    def __iter__(self) -> Iterator[PromptPairs]:
+        return self.batches(1)
+
+    def __getitem__(self, index: int | slice | Sequence[int] | Tensor) -> PromptPairs:
+        """One pair by number, or those of a slice, list or tensor of numbers."""
+        number = None if isinstance(index, Tensor) and index.dim() else whole_number(index)
+        if number is not None:
+            if not -len(self) <= number < len(self):
+                raise IndexError(f"there is no pair {number}; there are {counted(len(self), 'pair')}, numbered from 0.")
+            index = [number]
         rows = {name: getattr(self, name)[index] for name in _TENSORS}
         return replace(self, **rows)
 
@@ -112,7 +126,8 @@ class PromptPairs:
         ids exactly as given; True puts a BOS in front of either.
 
         Raises PromptError, naming the pair, for: clean and corrupt of different token lengths, an empty prompt, an answer that
-        is missing, is not one token or is also a wrong answer, a token id out of range, a prompt longer than the context.
+        is missing, is not one token, is also a wrong answer or is outside the model's logits, a token id outside the
+        vocabulary, a prompt longer than the context.
         """
         if not prompts:
             raise PromptError("prompts must hold at least one clean/corrupt pair, got none.")
@@ -132,7 +147,7 @@ class PromptPairs:
             data = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise PromptError(f"prompt file {path} does not exist.") from None
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise PromptError(f"prompt file {path} cannot be read as JSON: {error}.") from None
         if not isinstance(data, dict) or not isinstance(data.get("prompts"), list):
             raise PromptError(f'prompt file {path} must hold {{"prompts": [...]}}, got {_summary(data)}.')

@@ -15,7 +15,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ..errors import PromptError
-from ..protocol import bos_token_id, special_token_ids
+from ..protocol import bos_token_id, n_logits, special_token_ids
+from ..run import generator
 from .pairs import PromptPairs
 
 
@@ -69,12 +70,20 @@ def repeated_token_pairs(
     Both leave every position-only path unchanged, so a head that attends a fixed offset scores 0.
 
     `model` is a model or its config (d_vocab, n_ctx, bos_token_id). `prepend_bos=None` takes the model's default.
-    Raises PromptError for a distance under 6, a vocabulary or a context that is too small, an unknown corruption.
+    Raises PromptError for no pairs, a distance under 6, a vocabulary or a context that is too small, an unknown corruption, or a
+    model whose logits do not cover its tokens.
     """
     model = model if hasattr(model, "cfg") else SimpleNamespace(cfg=model)
     cfg = model.cfg
     if corruption not in ("match", "successor"):
         raise PromptError(f'corruption must be "match" or "successor", got {corruption!r}.')
+    if n < 1:
+        raise PromptError(f"n must be at least 1 pair, got {n}.")
+    if n_logits(cfg) < cfg.d_vocab:
+        raise PromptError(
+            f"the model reads {cfg.d_vocab} tokens, but its logits cover only the first {n_logits(cfg)}, so it cannot predict a "
+            "repeated token; use prompts of your own, with answers among the logits."
+        )
     if distance < 6:
         raise PromptError(f"distance must be at least 6 tokens, so that two token pairs fit into a segment, got {distance}.")
     if prepend_bos is None:
@@ -87,7 +96,7 @@ def repeated_token_pairs(
     length = int(prepend_bos) + distance + query + 1
     if length > cfg.n_ctx:
         raise PromptError(f"distance={distance} makes prompts of {length} tokens, more than the model's context of {cfg.n_ctx}.")
-    other = torch.randint(query + 2, distance - 1, (n,), generator=torch.Generator().manual_seed(seed + 1))
+    other = torch.randint(query + 2, distance - 1, (n,), generator=generator(seed + 1))
     return _assemble(segment, query, other, corruption, bos if prepend_bos else None, seed)
 
 
@@ -129,5 +138,5 @@ def _segments(d_vocab: int, distance: int, batch: int, exclude: Iterable[Any], s
             f"distance={distance} needs as many different tokens, and the vocabulary of {d_vocab} leaves {len(ids)}; "
             "use a smaller distance."
         )
-    generator = torch.Generator().manual_seed(seed)
-    return torch.stack([ids[torch.randperm(len(ids), generator=generator)[:distance]] for _ in range(batch)])
+    draws = generator(seed)
+    return torch.stack([ids[torch.randperm(len(ids), generator=draws)[:distance]] for _ in range(batch)])

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import PromptError
-from ..protocol import bos_token_id
+from ..protocol import bos_token_id, n_logits
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _bos(model: Any) -> int:
     return bos
 
 
-def _checked_ids(name: str, ids: Any, d_vocab: int) -> list[int]:
+def _checked_ids(name: str, ids: Any, n_ids: int, what: str = "the vocabulary") -> list[int]:
     if isinstance(ids, torch.Tensor):
         ids = ids.flatten().tolist()
     if not isinstance(ids, Sequence) or isinstance(ids, str):
@@ -96,20 +96,16 @@ def _checked_ids(name: str, ids: Any, d_vocab: int) -> list[int]:
     for token in ids:
         if not isinstance(token, int) or isinstance(token, bool):
             raise PromptError(f"{name} must hold whole numbers as token ids, got {token!r}.")
-        if not 0 <= token < d_vocab:
-            raise PromptError(f"{name} has token id {token}, outside the vocabulary 0..{d_vocab - 1}.")
+        if not 0 <= token < n_ids:
+            raise PromptError(f"{name} has token id {token}, outside {what} 0..{n_ids - 1}.")
     return list(ids)
 
 
 def _answer_ids(name: str, answers: Any, clean: Any, model: Any) -> list[int]:
     if isinstance(answers, str) or not isinstance(answers, Sequence):
         raise PromptError(f"{name} must be a list of single tokens, got {answers!r}.")
-    d_vocab = getattr(model.cfg, "d_vocab_out", None) or model.cfg.d_vocab
-    ids: list[int] = [
-        _single_token(name, answer, clean, model) if isinstance(answer, str) else _checked_ids(name, [answer], d_vocab)[0]
-        for answer in answers
-    ]
-    return list(dict.fromkeys(ids))
+    ids = [_single_token(name, answer, clean, model) if isinstance(answer, str) else answer for answer in answers]
+    return list(dict.fromkeys(_checked_ids(name, ids, n_logits(model.cfg), "the model's logits")))
 
 
 def _single_token(name: str, answer: str, clean: Any, model: Any) -> int:

@@ -131,12 +131,12 @@ def test_a_model_whose_heads_repeat_keys_has_the_same_query_edges():
     assert close(mha.grouped(2).values, native.values, 1e-12)
 
 
-def test_a_source_that_never_differs_scores_zero():
+@pytest.mark.parametrize("method", ["eap", "eap-ig", "exact"])
+def test_prompts_that_never_differ_are_refused(method):
     model, pairs = tiny_model("no_norm"), random_pairs(3)
     same = PromptPairs(pairs.clean, pairs.clean, pairs.answers, pairs.wrong_answers, pairs.attention_mask, pairs.last)
     with pytest.raises(CircuitError, match="clean and corrupt prompts are the same"):
-        trace_circuit(model, same)
-    assert not trace_circuit(model, same, method="exact").values.any()
+        trace_circuit(model, same, method=method)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -181,6 +181,8 @@ def test_the_record_says_how_scores_were_made():
     ("arguments", "words"),
     [
         ({"method": "eapig"}, "method must be one of eap, eap-ig, exact, got 'eapig' .did you mean"),
+        ({"method": "EAP"}, "got 'EAP' .did you mean 'eap'"),
+        ({"metric": "Logit_Diff"}, "did you mean 'logit_diff'"),
         ({"metric": "logit_dif"}, "did you mean 'logit_diff'"),
         ({"method": "eap-ig", "steps": 0}, "steps must be a whole number of at least 1"),
         ({"method": "eap-ig", "rule": "middle"}, "rule must be one of midpoint, left, right"),

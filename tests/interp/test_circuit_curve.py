@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from circuit_helpers import random_pairs, tiny_model
 
@@ -23,10 +24,11 @@ def test_an_area_needs_both_ends(fractions):
         area(fractions, [1.0] * len(fractions))
 
 
-def test_edge_counts():
+def test_edge_counts(unchecked):
     assert edge_counts([0.1, 0.5, 7, 0, 1.0, 7], 100) == [7, 10, 50]
     assert edge_counts(FRACTIONS, 32_491)[:3] == [32, 65, 162]
-    for bad in (-1, 101, 1.5, True):
+    assert edge_counts([np.int64(7)], 100) == [7]
+    for bad in (-1, 101, 1.5, True, float("nan"), "7"):
         with pytest.raises(CircuitError, match="edge counts up to 100 or fractions"):
             edge_counts([bad], 100)
 
@@ -46,6 +48,7 @@ def test_curve_points_are_evaluations():
     assert curve.size_for(1.0) in {point.n_edges for point in curve.points} and curve.size_for(1e9) is None
     assert list(curve.to_pandas().columns) == ["n_edges", "fraction", "metric", "faithfulness"]
     assert curve.ranking == "top by magnitude" and curve.ablation == "patching"
+    assert repr(curve).startswith("FaithfulnessCurve(logit_diff, patching ablation, top by magnitude, 4 points, 4 pairs, CPR")
 
 
 def test_a_greedy_signed_curve():

@@ -242,6 +242,8 @@ def test_an_ungrouped_circuit_runs_on_the_ungrouped_model():
 def test_the_statement_says_what_the_circuit_is_faithful_to():
     model, pairs = tiny_model("gpt2"), random_pairs(3)
     text = evaluate(model, select(trace_circuit(model, pairs), top=20), pairs, ablation="mean").statement
+    one = evaluate(model, select(trace_circuit(model, pairs), top=20), pairs[0])
+    assert repr(one) == one.statement and "on 1 prompt pair under" in one.statement
     for words in ("20 of", "each writer's mean output", "logit_diff", "3 prompt pairs", "under mean ablation"):
         assert words in text
 

@@ -54,8 +54,33 @@ def test_top_edges_by_magnitude_and_by_sign():
     assert [item.edge for item in scores.top(99)][3:] == ["input->a0.h0<k>", "input->a0.h0<v>"]  # ties in graph order
 
 
-def test_a_one_line_description():
-    assert repr(random_scores(Graph(2, 4, 2))) == "EdgeScores(eap of unknown, 82 edges, 0 pairs)"
+def test_a_short_description_shows_the_strongest_edges():
+    scores = random_scores(Graph(2, 4, 2))
+    head, *rows = repr(scores).splitlines()
+    assert head == "EdgeScores(eap of unknown, 82 edges, 0 pairs), strongest:"
+    assert [row.split()[1] for row in rows] == [item.edge for item in scores.top(5)]
+    assert float(rows[0].split()[0]) == pytest.approx(scores.top(1)[0].score, rel=1e-3)
+    page = scores._repr_html_()
+    assert page.count("<tr>") == 21 and scores.top(20)[-1].edge.replace(">", "&gt;").replace("<", "&lt;") in page
+
+
+def test_scores_come_back_from_their_file(tmp_path):
+    graph = Graph(2, 4, 2)
+    values = random_scores(graph).values
+    scores = EdgeScores(graph, values, ScoreRecord(method="eap", d_model=8, prompts={"n_pairs": 2}, additive=False))
+    again = EdgeScores.load(scores.save(tmp_path / "scores.json"))
+    assert torch.equal(again.values, values) and again.graph == graph and again.record == scores.record
+    with pytest.raises(CircuitError, match="does not exist"):
+        EdgeScores.load(tmp_path / "none.json")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(CircuitError, match="cannot be read as JSON"):
+        EdgeScores.load(tmp_path / "deep.json")
+
+
+def test_a_record_without_the_entry_is_additive():
+    """Files written before the entry existed."""
+    old = {name: value for name, value in ScoreRecord().to_dict().items() if name != "additive"}
+    assert ScoreRecord(**old).additive
 
 
 def test_scores_must_fit_the_graph():

@@ -13,6 +13,7 @@ import pytest
 import torch
 from circuit_helpers import random_pairs, tiny_model
 
+from interp import views
 from interp.circuits import Circuit, CircuitError, EdgeScores, Graph, ScoreRecord, prune, select, trace_circuit
 from interp.export import (
     ScoredCircuit,
@@ -31,6 +32,7 @@ from interp.export import (
     write_mib,
     write_node_link,
 )
+from interp.export.dot import NEGATIVE, POSITIVE
 
 
 def traced(variant: str = "llama_gqa", dtype: torch.dtype = torch.float32) -> tuple[EdgeScores, Circuit]:
@@ -201,10 +203,18 @@ def test_dot_text_shows_every_edge(name, tmp_path):
     for source, target, attributes in drawn:
         edge, score = re.search(r'tooltip="([^"]+): ([^"]+)"', attributes).groups()
         assert edge.startswith(f"{source}->{target}") and float(score) == pytest.approx(scores[edge], rel=1e-3)
-        assert ("#2166ac" in attributes) == (scores[edge] > 0)
+        assert (POSITIVE in attributes) == (scores[edge] > 0) and (NEGATIVE in attributes) == (scores[edge] < 0)
         style = {"q": "solid", "k": "dashed", "v": "dotted"}.get(edge[-2] if edge.endswith(">") else "", "solid")
         assert f"style={style}" in attributes
     assert text.count("{") == text.count("}")
+
+
+def test_dot_has_the_colours_of_the_circuit_page():
+    page = (Path(views.__file__).parent / "static" / "base.css").read_text()
+    assert f"--pos: {POSITIVE}; --neg: {NEGATIVE};" in page
+    assert "Blue: corrupting the edge raises the metric, orange: lowers it" in to_dot(
+        random_scores(Graph(1, 1, 1), torch.float64)[0]
+    )
 
 
 def test_dot_draws_shared_key_heads_as_nodes_of_their_own():

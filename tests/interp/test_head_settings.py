@@ -54,6 +54,14 @@ def test_bos_is_a_choice():
     [
         ({"distances": ()}, "distances must hold at least one"),
         ({"distances": (1, 5)}, "each 2 or more"),
+        ({"distances": 20}, r"distances must be a list of whole numbers, such as \[20\], got 20"),
+        ({"distances": (20.5,)}, "distances must be a list of whole numbers, got"),
+        ({"layers": 1}, r"layers must be a list of whole numbers, such as \[1\], got 1"),
+        ({"layers": "01"}, "layers must be a list of whole numbers"),
+        ({"seed": 99999999999999999999}, "seed must be a whole number of at most 64 bits.*got 99999999999999999999"),
+        ({"seed": "a"}, "seed must be a whole number"),
+        ({"tokens": []}, "tokens is an empty prompt"),
+        ({"tokens": [[]]}, "tokens is an empty prompt"),
         ({"batch": 0}, "batch must be at least 1"),
         ({"layers": [0, 2]}, r"layers must be different numbers in 0..1"),
         ({"layers": []}, "layers must be"),
@@ -69,7 +77,7 @@ def test_bos_is_a_choice():
         ({"tokens": torch.ones(1, 4, dtype=torch.long), "attention_mask": torch.zeros(1, 4)}, "got 0 runs"),
     ],
 )
-def test_bad_input_is_named(arguments: dict, message: str):
+def test_bad_input_is_named(arguments: dict, message: str, unchecked: None):
     with pytest.raises(InterpError, match=message):
         head_scores(random_model(), **arguments)
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from interp.errors import PromptError
+from interp.errors import InterpError, PromptError
+from interp.heads.composition import random_composition
 from interp.prompts import PromptPairs, ioi_pairs, repeated_token_pairs, repeated_tokens
 from interp.prompts.ioi import NAMES, OBJECTS, PLACES
 
@@ -173,8 +174,57 @@ def test_from_json(tmp_path, model: WordModel) -> None:
     file.write_text('{"pairs": []}')
     with pytest.raises(PromptError, match="must hold"):
         PromptPairs.from_json(file, model)
+    for bad in ("[" * 100_000, '{"prompts": [' + "9" * 5000 + "]}"):
+        file.write_text(bad)
+        with pytest.raises(PromptError, match="cannot be read as JSON"):
+            PromptPairs.from_json(file, model)
+    with pytest.raises(PromptError, match="cannot be read as JSON"):
+        PromptPairs.from_json(tmp_path, model)
     with pytest.raises(PromptError, match="does not exist"):
         PromptPairs.from_json(tmp_path / "none.json", model)
+
+
+def test_pairs_are_a_sequence_of_single_pairs() -> None:
+    pairs = repeated_token_pairs(WordModel().cfg, n=3, distance=8)
+    singles = list(pairs)
+    assert [len(single) for single in singles] == [1, 1, 1]
+    for i, single in enumerate(singles):
+        for one in (single, pairs[i], pairs[i - 3], pairs[torch.tensor(i)]):
+            assert one.to_lists() == [pairs.to_lists()[i]] and one.last.shape == (1,)
+    assert pairs[1:].to_lists() == pairs.to_lists()[1:] == pairs[[1, 2]].to_lists()
+    with pytest.raises(IndexError, match="no pair 3; there are 3 pairs"):
+        pairs[3]
+    assert repr(pairs[:1]) == f"PromptPairs(1 pair of up to 12 tokens, {pairs.source})"
+
+
+@pytest.mark.parametrize("answers, answer", [("answers", 9), ("wrong_answers", " red"), ("answers", " red")])
+def test_answers_lie_among_the_logits(answers: str, answer: object) -> None:
+    """Ids and text alike: a model may read more tokens than its logits are over."""
+    model = WordModel(["x"] * 10 + WORDS)
+    model.cfg.d_vocab_out = 8
+    good = {"clean": "The cat", "corrupt": "The dog", "answers": [3], "wrong_answers": [4]}
+    with pytest.raises(PromptError, match=rf"pair 1, {answers} has token id \d+, outside the model's logits 0..7"):
+        PromptPairs.from_prompts([good, {**good, answers: [answer]}], model)
+
+
+def test_repeated_pairs_need_logits_over_all_tokens() -> None:
+    model = WordModel()
+    model.cfg.d_vocab_out = 20
+    with pytest.raises(PromptError, match="reads 50 tokens, but its logits cover only the first 20"):
+        repeated_token_pairs(model, distance=8)
+
+
+@pytest.mark.parametrize("seed", [99999999999999999999, -(2**63) - 1, 1.5, "a", True])
+def test_a_seed_is_a_number_of_64_bits(seed: object, unchecked: None) -> None:
+    cfg = WordModel().cfg
+    for draw in (
+        lambda: repeated_token_pairs(cfg, 2, 8, seed),
+        lambda: repeated_tokens(20, 5, 1, seed=seed),
+        lambda: ioi_pairs(WordModel(ioi_words(len(NAMES))), 2, seed),
+        lambda: random_composition(8, 2, seed=seed),
+    ):
+        with pytest.raises(InterpError, match="seed must be a whole number of at most 64 bits"):
+            draw()
 
 
 def test_repeated_tokens_are_unique_inside_a_repeat_and_repeat() -> None:
@@ -221,6 +271,8 @@ def test_repeated_pairs_flip_the_induction_answer(corruption: str) -> None:
 def test_repeated_pairs_follow_bos_and_reject_bad_arguments() -> None:
     assert repeated_token_pairs(WordModel(default_prepend_bos=True), n=2, distance=8).clean[:, 0].tolist() == [0, 0]
     cfg = WordModel().cfg
+    with pytest.raises(PromptError, match="n must be at least 1 pair, got 0"):
+        repeated_token_pairs(cfg, 0, 16, 0)
     with pytest.raises(PromptError, match="distance must be at least 6"):
         repeated_token_pairs(cfg, distance=5)
     with pytest.raises(PromptError, match="more than the model's context of 64"):
