@@ -185,6 +185,16 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def read_json(path: str | Path, what: str, error: type[InterpError]) -> Any:
+    """Parse a JSON file. Raises `error`, naming the file as `what`, when there is none or it is not JSON."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise error(f"{what} {path} does not exist.") from None
+    except (OSError, ValueError, RecursionError) as problem:
+        raise error(f"{what} {path} cannot be read as JSON: {problem}.") from None
+
+
 def write_json(path: str | Path, value: Any, indent: int | None = 2) -> Path:
     """Write `plain(value)` as strict JSON, atomically."""
     return write_text(path, json.dumps(plain(value), indent=indent, allow_nan=False, ensure_ascii=False) + "\n")

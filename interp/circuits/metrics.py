@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from ..precision import widened
 from .errors import CircuitError, near
 
 Logits = Float[Tensor, "batch vocab"]
@@ -51,11 +52,6 @@ class Metric:
             if empty.any():
                 word = field.replace("_", " ")
                 raise CircuitError(f"metric '{self.name}' needs {word}, but pair {int(empty.nonzero()[0])} has none.")
-
-
-def widened(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Half precision as float32; others unchanged."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def real_ids(ids: Int[Tensor, "batch n"]) -> Bool[Tensor, "batch n"]:

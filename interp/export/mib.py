@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..circuits import Circuit, CircuitError, EdgeScores, Graph
-from ..run import write_text
+from ..run import read_json, write_text
 from .scored import ScoredCircuit, joined, rebuilt
 
 
@@ -69,17 +69,7 @@ def from_mib(data: Mapping[str, Any]) -> ScoredCircuit:
 
 def read_mib(path: str | Path) -> ScoredCircuit:
     """`from_mib` of a file. Raises CircuitError when there is none or it is not JSON."""
-    return from_mib(read_json(path))
-
-
-def read_json(path: str | Path) -> Any:
-    """Parse a JSON file. Raises CircuitError when there is none or it is not JSON."""
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CircuitError(f"circuit file {path} does not exist.") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise CircuitError(f"circuit file {path} cannot be read as JSON: {error}.") from None
+    return from_mib(read_json(path, "circuit file", CircuitError))
 
 
 def _part(data: Mapping[str, Any], field: str) -> Mapping[str, Any]:

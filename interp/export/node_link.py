@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..circuits import Circuit, CircuitError, EdgeScores
-from ..run import write_text
-from .mib import read_json
+from ..run import read_json, write_text
 from .networkx_graph import from_networkx, to_networkx
 from .scored import ScoredCircuit
 
@@ -38,4 +37,4 @@ def from_node_link(data: Mapping[str, Any]) -> ScoredCircuit:
 
 def read_node_link(path: str | Path) -> ScoredCircuit:
     """`from_node_link` of a file."""
-    return from_node_link(read_json(path))
+    return from_node_link(read_json(path, "circuit file", CircuitError))

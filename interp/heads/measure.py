@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..errors import InterpError
+from ..precision import widened
 from ..protocol import hook_names, is_causal
 from . import metrics
 from .copying import CopyingMeter, can_measure_copying
@@ -122,11 +123,11 @@ class LayerReducer:
     def _reduce(self, layer: int) -> Any:
         def reduce(pattern: Tensor, hook: Any) -> None:
             scores, self._scores = self._scores, None
-            pattern = metrics.widened(pattern.detach())
+            pattern = widened(pattern.detach())
             agree = scores is not None and scores_explain(scores, pattern)
             self.scores_agree[layer] = agree
             visible = self._visible(scores if agree else None, pattern)
-            logits = metrics.widened(scores) if agree and scores is not None else _log_pattern(pattern, visible)
+            logits = widened(scores) if agree and scores is not None else _log_pattern(pattern, visible)
             self.tallies[layer] = reduce_layer(pattern, logits, visible, self.batch, self.targets)
 
         return reduce
@@ -146,7 +147,7 @@ def scores_explain(scores: Float[Tensor, "batch head query key"], pattern: Float
     Some models keep part of the softmax for a learned sink; rows are compared after normalising.
     """
     last = int(pattern[0].sum((0, 2)).nonzero().max()) if bool((pattern[0] > 0).any()) else 0
-    row = metrics.widened(scores[0, :, last]).softmax(-1)
+    row = widened(scores[0, :, last]).softmax(-1)
     return bool((row - metrics.normalised(pattern[0, :, last])).abs().nan_to_num(0.0).max() < SOFTMAX_TOLERANCE)
 
 

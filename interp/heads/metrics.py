@@ -14,14 +14,11 @@ import torch
 from jaxtyping import Bool, Float, Num
 from torch import Tensor
 
+from ..precision import widened
+
 # Below every score a model can mean, above every finite value used to mask (the lowest float16 included).
 LOWEST_SCORE = torch.finfo(torch.float16).min / 2
 TINY_MASS = 1e-6
-
-
-def widened(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Half-precision tensors as float32, others unchanged."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def visible_keys(scores: Float[Tensor, "*axes query key"]) -> Bool[Tensor, "*axes query key"]:

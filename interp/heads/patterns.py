@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .metrics import widened
+from ..precision import widened
 
 Tokens = Int[Tensor, "batch pos"]
 Kept = Bool[Tensor, "batch pos"]

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..errors import PromptError, counted, whole_number
+from ..run import read_json
 from .tokens import ParsedPair, parse_pair
 
 NO_ANSWER = -1
@@ -143,12 +144,7 @@ class PromptPairs:
     def from_json(cls, path: str | Path, model: Any, prepend_bos: bool | None = None) -> PromptPairs:
         """Read a file `{"prompts": [...]}` (see `from_prompts`); other top-level keys are ignored."""
         path = Path(path)
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise PromptError(f"prompt file {path} does not exist.") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise PromptError(f"prompt file {path} cannot be read as JSON: {error}.") from None
+        data = read_json(path, "prompt file", PromptError)
         if not isinstance(data, dict) or not isinstance(data.get("prompts"), list):
             raise PromptError(f'prompt file {path} must hold {{"prompts": [...]}}, got {_summary(data)}.')
         return cls.from_prompts(data["prompts"], model, prepend_bos, source=path.name)
