@@ -7,12 +7,14 @@ from typing import Any
 from .cache import KVCache as KVCache
 from .config import RotaryConfig as RotaryConfig
 from .config import TransformerConfig as TransformerConfig
+from .encoder_decoder import HookedEncoderDecoder as HookedEncoderDecoder
 from .errors import CheckpointError as CheckpointError
 from .errors import ConfigError as ConfigError
 from .errors import HookError as HookError
 from .errors import InputError as InputError
 from .hooks import ActivationCache as ActivationCache
 from .hooks import HookPoint as HookPoint
+from .register import register as register
 from .transformer import HookedTransformer as HookedTransformer
 
 

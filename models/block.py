@@ -1,40 +1,60 @@
-"""One block: how attention and MLP read the residual stream and write to it, in four orders.
+"""One block: how attention and MLP read the residual stream and write to it, in six orders.
 
-    pre       x + attn(ln1(x)),              then  x + mlp(ln2(x))               GPT-2, Llama
-    sandwich  x + ln1_post(attn(ln1(x))),    then  x + ln2_post(mlp(ln2(x)))     Gemma 2 and 3
-    parallel  x + attn(ln1(x)) + mlp(ln2(x))                                     GPT-NeoX, Pythia
-    post      ln1(x + attn(x)),              then  ln2(x + mlp(x))               the original Transformer
+    pre               x + attn(ln1(x)),              then  x + mlp(ln2(x))               GPT-2, Llama
+    sandwich          x + ln1_post(attn(ln1(x))),    then  x + ln2_post(mlp(ln2(x)))     Gemma 2 and 3
+    output_norm       x + ln1_post(attn(x)),         then  x + ln2_post(mlp(x))          OLMo 2
+    parallel          x + attn(ln1(x)) + mlp(ln2(x))                                     GPT-NeoX, Pythia
+    parallel_shared   x + attn(ln1(x)) + mlp(ln1(x))                                     GPT-J, Cohere
+    post              ln1(x + attn(x)),              then  ln2(x + mlp(x))               the original Transformer
 
+Where a block has cross-attention, it comes between the two, with a norm `ln_cross` placed as the others are.
 `hook_attn_out` and `hook_mlp_out` are what is added to the stream; `hook_resid_mid` and `hook_resid_post` are the sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from .attention.attention import Attention
 from .attention.context import AttentionContext
-from .attention.softmax import Attention
+from .attention.cross import CrossAttention
+from .attention.mixers import MIXERS
 from .cache import KVCache
 from .config import TransformerConfig
 from .errors import HookError
 from .hooks import HookPoint
-from .mlp import make_mlp
+from .mlp import MLPS
 from .norms import NoNorm, Norm, make_norm
 
 Resid = Float[Tensor, "batch pos d_model"]
 
 
+class Shared:
+    """A norm whose output is at hand."""
+
+    def __init__(self, norm: Norm | NoNorm, normed: Resid) -> None:
+        self.plain, self.normed = norm.plain, normed
+        self.is_hooked, self.is_in_graph = norm.is_hooked, norm.is_in_graph
+
+    def __call__(self, x: Resid) -> Resid:
+        return self.normed
+
+
 class Block(nn.Module):
-    """One layer of the model. Which norms and hooks it has depends on `cfg.block` and on whether there is an MLP."""
+    """One layer of the model. Which norms and hooks it has depends on its order, its mixer, and on whether there is an MLP."""
 
     hook_resid_pre: HookPoint
     hook_q_input: HookPoint
     hook_k_input: HookPoint
     hook_v_input: HookPoint
+    hook_mixer_in: HookPoint
     hook_attn_out: HookPoint
+    hook_resid_cross: HookPoint
+    hook_cross_attn_out: HookPoint
     hook_resid_mid: HookPoint
     hook_mlp_in: HookPoint
     hook_mlp_out: HookPoint
@@ -42,86 +62,154 @@ class Block(nn.Module):
 
     def __init__(self, cfg: TransformerConfig, layer: int) -> None:
         super().__init__()
+        cfg = cfg.for_layer(layer)
         self.cfg, self.order = cfg, ORDERS[cfg.block]
-        self.attn = Attention(cfg, layer)
-        self.ln1 = make_norm(cfg.norm, cfg.d_model, cfg.norm_eps)
-        if cfg.block == "sandwich":
-            self.ln1_post = make_norm(cfg.norm, cfg.d_model, cfg.norm_eps)
-        names = ["resid_pre", "q_input", "k_input", "v_input", "attn_out", "resid_post"]
+        self.attn: Attention = MIXERS[cfg.mixer](cfg, layer)  # type: ignore[assignment]
+        for name in self.order.norms:
+            if name.startswith("ln1") or not cfg.attn_only:
+                setattr(self, name, make_norm(cfg))
+        names = ["resid_pre", *(f"{reader}_input" for reader in self.attn.readers), "attn_out", "resid_post"]
+        if not self.attn.readers:
+            names += ["mixer_in"]
+        if cfg.cross_attention:
+            self.cross_attn, self.ln_cross = CrossAttention(cfg, layer), make_norm(cfg)
+            names += ["resid_cross", "cross_attn_out"]
         if not cfg.attn_only:
-            self.ln2 = make_norm(cfg.norm, cfg.d_model, cfg.norm_eps)
-            self.mlp = make_mlp(cfg)
-            if cfg.block == "sandwich":
-                self.ln2_post = make_norm(cfg.norm, cfg.d_model, cfg.norm_eps)
-            names += ["mlp_in", "mlp_out"] + ([] if cfg.block == "parallel" else ["resid_mid"])
+            self.mlp = MLPS[cfg.mlp](cfg)
+            names += ["mlp_in", "mlp_out"] + ([] if self.order.parallel else ["resid_mid"])
         for name in names:
             setattr(self, f"hook_{name}", HookPoint(f"hook_{name}"))
 
     def forward(self, x: Resid, context: AttentionContext, cache: KVCache | None = None) -> Resid:
-        return self.order(self, x, context, cache)
+        return self.order.flow(self, x, context, cache)
 
-    def attend(self, x: Resid, context: AttentionContext, cache: KVCache | None, norm: Norm | NoNorm) -> Resid:
+    def attend(self, x: Resid, context: AttentionContext, cache: KVCache | None, norm: Norm | NoNorm | Shared) -> Resid:
         """Attention on the normed stream. A hooked q, k or v input is copied per head first, so each head can read its own."""
-        split = {name: point for name in "qkv" if (point := getattr(self, f"hook_{name}_input")).is_hooked}
+        readers = self.attn.readers
+        if not readers:
+            normed = norm(self.hook_mixer_in(x))
+            return self.attn(normed, normed, normed, context, cache)
+        split = {name: point for name in readers if (point := getattr(self, f"hook_{name}_input")).is_hooked}
         live = {name for name, point in split.items() if point.is_in_graph}
-        inputs = dict.fromkeys("qkv", norm(x) if len(live) < 3 or norm.is_hooked else x)
+        inputs = dict.fromkeys("qkv", norm(x) if len(live) < len(readers) or norm.is_hooked else x)
         for name, point in split.items():
             if name in live and norm.is_in_graph:
                 raise HookError(
                     f"'{point.name}' and the hooks of its norm cannot both be edited, or followed by gradients, in one run."
                 )
-            heads = self.cfg.n_heads if name == "q" else self.cfg.n_kv_heads
-            by_head = point(x[:, :, None].expand(-1, -1, heads, -1))
+            by_head = point(x[:, :, None].expand(-1, -1, readers[name], -1))
             if name in live:
                 inputs[name] = norm.plain(by_head)
         return self.attn(inputs["q"], inputs["k"], inputs["v"], context, cache)
+
+    def scaled(self, out: Resid) -> Resid:
+        """What a sublayer adds to the stream, `cfg.residual_scale` applied."""
+        return out if self.cfg.residual_scale == 1.0 else out * self.cfg.residual_scale
+
+
+Flow = Callable[[Block, Resid, AttentionContext, KVCache | None], Resid]
+
+
+@dataclass(frozen=True)
+class BlockOrder:
+    """How a block computes, and the facts about it that analyses need.
+
+    norms: the norms it has. before, behind: whether a norm (ln1, ln2) stands between the stream and what attention and MLP read,
+    and another (ln1_post, ln2_post) between what they compute and the stream. rescales: whether norms act on the stream itself.
+    parallel: whether attention and MLP read the same stream.
+    """
+
+    flow: Flow
+    norms: tuple[str, ...]
+    before: bool = True
+    behind: bool = False
+    rescales: bool = False
+    parallel: bool = False
 
 
 def pre_norm(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
     """Xiong et al. 2020 (arXiv 2002.04745)."""
     x = block.hook_resid_pre(x)
-    x = x + block.hook_attn_out(block.attend(x, context, cache, block.ln1))
+    x = x + block.hook_attn_out(block.scaled(block.attend(x, context, cache, block.ln1)))
+    if block.cfg.cross_attention:
+        x = block.hook_resid_cross(x)
+        x = x + block.hook_cross_attn_out(block.cross_attn(block.ln_cross(x), context, cache))
     if not block.cfg.attn_only:
         x = block.hook_resid_mid(x)
-        x = x + block.hook_mlp_out(block.mlp(block.ln2(block.hook_mlp_in(x))))
+        x = x + block.hook_mlp_out(block.scaled(block.mlp(block.ln2(block.hook_mlp_in(x)))))
     return block.hook_resid_post(x)
 
 
 def sandwich_norm(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
     """Ding et al. 2021 (CogView, arXiv 2105.13290)."""
     x = block.hook_resid_pre(x)
-    x = x + block.hook_attn_out(block.ln1_post(block.attend(x, context, cache, block.ln1)))
+    x = x + block.hook_attn_out(block.scaled(block.ln1_post(block.attend(x, context, cache, block.ln1))))
     if not block.cfg.attn_only:
         x = block.hook_resid_mid(x)
-        x = x + block.hook_mlp_out(block.ln2_post(block.mlp(block.ln2(block.hook_mlp_in(x)))))
+        x = x + block.hook_mlp_out(block.scaled(block.ln2_post(block.mlp(block.ln2(block.hook_mlp_in(x))))))
+    return block.hook_resid_post(x)
+
+
+def output_norm(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
+    """OLMo 2 (arXiv 2501.00656): norms on what is written, none on what is read."""
+    x = block.hook_resid_pre(x)
+    x = x + block.hook_attn_out(block.scaled(block.ln1_post(block.attend(x, context, cache, NO_NORM))))
+    if not block.cfg.attn_only:
+        x = block.hook_resid_mid(x)
+        x = x + block.hook_mlp_out(block.scaled(block.ln2_post(block.mlp(block.hook_mlp_in(x)))))
     return block.hook_resid_post(x)
 
 
 def parallel(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
-    """Wang & Komatsuzaki 2021 (GPT-J): attention and MLP read the same stream, so there is no `hook_resid_mid`."""
+    """Black et al. 2022 (arXiv 2204.06745): attention and MLP read the same stream, so there is no `hook_resid_mid`."""
     x = block.hook_resid_pre(x)
-    out = x + block.hook_attn_out(block.attend(x, context, cache, block.ln1))
+    out = x + block.hook_attn_out(block.scaled(block.attend(x, context, cache, block.ln1)))
     if not block.cfg.attn_only:
-        out = out + block.hook_mlp_out(block.mlp(block.ln2(block.hook_mlp_in(x))))
+        out = out + block.hook_mlp_out(block.scaled(block.mlp(block.ln2(block.hook_mlp_in(x)))))
+    return block.hook_resid_post(out)
+
+
+def parallel_shared(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
+    """Wang & Komatsuzaki 2021 (GPT-J): one norm serves both. The hooks of ln1 see attention's reading of the stream only once."""
+    x = block.hook_resid_pre(x)
+    normed = block.ln1(x)
+    out = x + block.hook_attn_out(block.scaled(block.attend(x, context, cache, Shared(block.ln1, normed))))
+    if not block.cfg.attn_only:
+        read = block.hook_mlp_in(x)
+        if block.hook_mlp_in.is_in_graph:
+            if block.ln1.is_in_graph:
+                raise HookError(
+                    f"'{block.hook_mlp_in.name}' and the hooks of ln1 cannot both be edited, or followed by gradients, in one run."
+                )
+            normed = block.ln1.plain(read)
+        out = out + block.hook_mlp_out(block.scaled(block.mlp(normed)))
     return block.hook_resid_post(out)
 
 
 def post_norm(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
     """Vaswani et al. 2017 (arXiv 1706.03762): the stream itself is normed after each addition."""
     x = block.hook_resid_pre(x)
-    x = x + block.hook_attn_out(block.attend(x, context, cache, NO_NORM))
+    x = x + block.hook_attn_out(block.scaled(block.attend(x, context, cache, NO_NORM)))
     if block.cfg.attn_only:
         return block.ln1(block.hook_resid_post(x))
-    x = block.ln1(block.hook_resid_mid(x))
-    x = x + block.hook_mlp_out(block.mlp(block.hook_mlp_in(x)))
+    if block.cfg.cross_attention:
+        x = block.ln1(block.hook_resid_cross(x))
+        x = x + block.hook_cross_attn_out(block.cross_attn(x, context, cache))
+        x = block.ln_cross(block.hook_resid_mid(x))
+    else:
+        x = block.ln1(block.hook_resid_mid(x))
+    x = x + block.hook_mlp_out(block.scaled(block.mlp(block.hook_mlp_in(x))))
     return block.ln2(block.hook_resid_post(x))
 
 
 NO_NORM = NoNorm()
 
-ORDERS: dict[str, Callable[[Block, Resid, AttentionContext, KVCache | None], Resid]] = {
-    "pre": pre_norm,
-    "sandwich": sandwich_norm,
-    "parallel": parallel,
-    "post": post_norm,
+ORDERS: dict[str, BlockOrder] = {
+    "pre": BlockOrder(pre_norm, ("ln1", "ln2")),
+    "sandwich": BlockOrder(sandwich_norm, ("ln1", "ln1_post", "ln2", "ln2_post"), behind=True),
+    "output_norm": BlockOrder(output_norm, ("ln1_post", "ln2_post"), before=False, behind=True),
+    "parallel": BlockOrder(parallel, ("ln1", "ln2"), parallel=True),
+    "parallel_shared": BlockOrder(parallel_shared, ("ln1",), parallel=True),
+    "post": BlockOrder(post_norm, ("ln1", "ln2"), before=False, rescales=True),
 }
+"""By the name that `cfg.block` gives."""

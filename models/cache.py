@@ -8,9 +8,6 @@ from torch import Tensor
 
 from .config import TransformerConfig
 
-New = Float[Tensor, "batch new kv_head d_head"]
-All = Float[Tensor, "batch key kv_head d_head"]
-
 
 class KVCache:
     """Keys and values of all layers for the tokens seen so far; pass the same object to successive calls of a model.
@@ -26,6 +23,8 @@ class KVCache:
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
         self._filled: dict[int, int] = {}
+        self._states: dict[int, dict[str, Tensor]] = {}
+        self._states_before: dict[int, dict[str, Tensor]] = {}
 
     @property
     def length(self) -> int:
@@ -34,15 +33,25 @@ class KVCache:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the keys and values in use."""
-        per_slot = [(keys[:, :1].numel() * keys.element_size(), layer) for layer, keys in self._keys.items()]
-        return sum(2 * size * self._filled[layer] for size, layer in per_slot)
+        """Bytes of the keys, values and recurrent states in use."""
+        buffers = [(buffer[:, : self._filled[layer]]) for store in (self._keys, self._values) for layer, buffer in store.items()]
+        states = [tensor for state in self._states.values() for tensor in state.values()]
+        return sum(tensor.numel() * tensor.element_size() for tensor in buffers + states)
+
+    def state(self, layer: int) -> dict[str, Tensor]:
+        """The recurrent state of a layer, by name; empty before the first token."""
+        return self._states.get(layer, {})
+
+    def set_state(self, layer: int, state: dict[str, Tensor]) -> None:
+        """Replace a layer's recurrent state. Tensors handed over before must not be changed in place."""
+        self._states[layer] = state
 
     def append_tokens(
         self, batch: int, positions: Int[Tensor, "_ pos"], real: Bool[Tensor, "batch pos"] | None
     ) -> tuple[Tensor, int, Tensor | None]:
         """Record the tokens about to be processed; returns the positions of all slots, how many are past, and their padding."""
         n_past, self.batch = self.length, batch
+        self._states_before = dict(self._states)
         if real is None and self.real is not None:
             real = torch.ones_like(positions, dtype=torch.bool)
         if self.real is None and real is not None and self.positions is not None:
@@ -54,15 +63,16 @@ class KVCache:
         return self.positions, n_past, self.real
 
     def rewind(self, length: int) -> None:
-        """Forget the tokens past `length`, as after a call that did not finish."""
+        """Forget the tokens past `length`, which is how many there were before a call that did not finish."""
+        self._states = self._states_before
         self._filled = {layer: min(filled, length) for layer, filled in self._filled.items()}
         if self.positions is not None and length < self.length:
             self.positions = self.positions[:, :length] if length else None
             self.real = None if self.real is None or not length else self.real[:, :length]
         self.batch = self.batch if length else None
 
-    def extend(self, layer: int, keys: New, values: New) -> tuple[All, All]:
-        """Add one layer's new keys and values; returns all of that layer's, old and new."""
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add one layer's new keys and values, [batch, new, kv_head, width]; returns all of that layer's, old and new."""
         start = self._filled.get(layer, 0)
         stop = start + keys.shape[1]
         for buffers, new in ((self._keys, keys), (self._values, values)):
@@ -74,7 +84,7 @@ class KVCache:
         return self._keys[layer][:, :stop], self._values[layer][:, :stop]
 
 
-def _grown(buffer: Tensor | None, new: New, slots: int) -> Tensor:
+def _grown(buffer: Tensor | None, new: Float[Tensor, "batch new kv_head width"], slots: int) -> Tensor:
     """A larger buffer with the old content; twice the slots wanted, so that growth costs a constant per token."""
     batch, _, heads, width = new.shape
     larger = new.new_empty(batch, max(64, 2 * slots), heads, width)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +16,23 @@ from .hooks import ActivationCache, HookFunction, HookPoint, Names, _Hook, selec
 HookList = Sequence[Any]
 """Pairs (names, function)."""
 
+IN_BLOCK = re.compile(r"^(.*?)blocks\.(\d+)\.(.*)$")
+"""What comes before a block in a name (the stack, in encoder-decoders), the block's number, what comes after."""
+
+
+class Part(nn.Module):
+    """A piece of a layer whose hooks are named as the layer's own: `blocks.0.attn.hook_sink`, wherever the piece sits in it."""
+
+    @property
+    def hook_points(self) -> list[HookPoint]:
+        """Its own hooks."""
+        return [value for value in vars(self).values() if isinstance(value, HookPoint)]
+
+    @property
+    def is_hooked(self) -> bool:
+        """Whether anything reads or edits one of its hooks."""
+        return any(point.is_hooked for point in self.hook_points)
+
 
 class HookedModule(nn.Module):
     """A module whose `HookPoint` attributes, and those of its submodules, can be hooked by name."""
@@ -23,13 +42,18 @@ class HookedModule(nn.Module):
     def _name_hook_points(self) -> None:
         """Give every hook point its full name; called once, at the end of construction."""
         self._hook_points: dict[str, HookPoint] = {}
-        for path, module in self.named_modules():
+        modules = dict(self.named_modules())
+        for path, module in modules.items():
+            while isinstance(modules[path], Part):
+                path = path.rpartition(".")[0]
+                path = path if path in modules else path.rpartition(".")[0]
             for attribute, value in vars(module).items():
                 if isinstance(value, HookPoint):
                     value.name = f"{path}.{attribute}" if path else attribute
-                    value.layer = int(path.split(".")[1]) if path.startswith("blocks.") else None
+                    inside = IN_BLOCK.match(value.name)
+                    value.layer = None if inside is None else int(inside.group(2))
                     self._hook_points[value.name] = value
-        self._hook_points = dict(sorted(self._hook_points.items(), key=lambda item: _forward_order(item[1], self.n_layers)))
+        self._hook_points = dict(sorted(self._hook_points.items(), key=lambda item: _forward_order(item[1])))
 
     @property
     def hook_names(self) -> tuple[str, ...]:
@@ -127,13 +151,20 @@ class HookedModule(nn.Module):
 
 
 _ORDER = (
-    *("hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_q_input", "hook_k_input", "hook_v_input", "ln1.", "attn."),
-    *("ln1_post.", "hook_attn_out", "hook_resid_mid", "hook_mlp_in", "ln2.", "mlp.", "ln2_post.", "hook_mlp_out"),
+    *("hook_embed", "hook_pos_embed", "hook_token_type_embed", "embed_norm.", "hook_resid_pre"),
+    *("hook_q_input", "hook_k_input", "hook_v_input", "hook_mixer_in", "ln1.", "attn.", "ln1_post.", "hook_attn_out"),
+    *("hook_resid_cross", "ln_cross.", "cross_attn.", "hook_cross_attn_out", "hook_resid_mid"),
+    *("hook_mlp_in", "ln2.", "mlp.", "ln2_post.", "hook_mlp_out"),
 )
+_STACKS = ("encoder.", "decoder.", "")
 
 
-def _forward_order(point: HookPoint, n_layers: int) -> tuple[int, int]:
-    inside = point.name.split(".", 2)[2] if point.layer is not None else point.name
+def _forward_order(point: HookPoint) -> tuple[int, int, int]:
+    found = IN_BLOCK.match(point.name)
+    stack, inside = (found.group(1), found.group(3)) if found else ("", point.name)
+    if not found:
+        stack = next((prefix for prefix in _STACKS if prefix and point.name.startswith(prefix)), "")
+        inside = point.name.removeprefix(stack)
     place = next((i for i, prefix in enumerate(_ORDER) if inside.startswith(prefix)), len(_ORDER))
-    layer = point.layer if point.layer is not None else (-1 if place < len(_ORDER) else n_layers)
-    return layer, place
+    layer = point.layer if point.layer is not None else (-1 if place < len(_ORDER) else sys.maxsize)
+    return _STACKS.index(stack), layer, place

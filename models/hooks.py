@@ -19,11 +19,15 @@ from .errors import HookError, closest
 AXES = {
     "hook_embed": "batch pos d_model",
     "hook_pos_embed": "batch pos d_model",
+    "hook_token_type_embed": "batch pos d_model",
     "hook_resid_pre": "batch pos d_model",
     "hook_q_input": "batch pos head d_model",
     "hook_k_input": "batch pos kv_head d_model",
     "hook_v_input": "batch pos kv_head d_model",
+    "hook_mixer_in": "batch pos d_model",
     "hook_attn_out": "batch pos d_model",
+    "hook_cross_attn_out": "batch pos d_model",
+    "hook_resid_cross": "batch pos d_model",
     "hook_resid_mid": "batch pos d_model",
     "hook_mlp_in": "batch pos d_model",
     "hook_mlp_out": "batch pos d_model",
@@ -32,12 +36,13 @@ AXES = {
     "hook_normalized": "batch pos d_model",
     "attn.hook_q": "batch pos head d_head",
     "attn.hook_k": "batch pos kv_head d_head",
-    "attn.hook_v": "batch pos kv_head d_head",
+    "attn.hook_v": "batch pos kv_head d_value",
     "attn.hook_rot_q": "batch pos head d_head",
     "attn.hook_rot_k": "batch pos kv_head d_head",
     "attn.hook_attn_scores": "batch head query key",
     "attn.hook_pattern": "batch head query key",
-    "attn.hook_z": "batch pos head d_head",
+    "attn.hook_mixed": "batch pos head d_value",
+    "attn.hook_z": "batch pos head d_value",
     "attn.hook_result": "batch pos head d_model",
     "mlp.hook_pre": "batch pos d_mlp",
     "mlp.hook_pre_linear": "batch pos d_mlp",
@@ -46,9 +51,11 @@ AXES = {
 """Every hook and the axes of its tensor.
 
 `hook_scale` is what the norm divides by; `hook_normalized` is what the norm hands on, gain and bias included.
-`attn.hook_q` and `attn.hook_k` come before QK-norm and rotation, `hook_rot_q` and `hook_rot_k` after both.
-`attn.hook_attn_scores` is what the normaliser sees: scaled, soft-capped, -inf where masked.
-The `*_input` hooks and `hook_mlp_in` come before the norm and reach one reader only, never the residual stream.
+`attn.hook_q` and `attn.hook_k` come before QK-norm, rotation and temperature, `hook_rot_q` and `hook_rot_k` after them.
+`attn.hook_attn_scores` is what the normaliser sees: scaled, biased, soft-capped, -inf where masked.
+`attn.hook_mixed` is pattern @ v where something more happens to it before `hook_z`, which the output weights read.
+The `*_input` hooks, `hook_mixer_in` and `hook_mlp_in` come before the norm and reach one reader only, never the residual
+stream. `hook_resid_cross` lies between self-attention and cross-attention. Cross-attention has the hooks of attention.
 """
 
 EXPENSIVE = ("hook_result", "hook_q_input", "hook_k_input", "hook_v_input")
@@ -68,10 +75,13 @@ class _Hook:
 
 
 class HookPoint:
-    """One named place in the forward pass. `name` is its full hook name, `layer` its block, None outside the blocks."""
+    """One named place in the forward pass. `name` is its full hook name, `layer` its block, None outside the blocks.
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    read_only: its tensor is a view that the model does not go on with, so that an edit of it raises.
+    """
+
+    def __init__(self, kind: str, read_only: bool = False) -> None:
+        self.kind, self.read_only = kind, read_only
         self.axes = AXES[kind]
         self.name = kind
         self.layer: int | None = None
@@ -97,7 +107,7 @@ class HookPoint:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> HookPoint:
         """A copy of a model has its own hook points, with nothing attached."""
-        copy = HookPoint(self.kind)
+        copy = HookPoint(self.kind, self.read_only)
         copy.name, copy.layer = self.name, self.layer
         return copy
 
@@ -115,7 +125,10 @@ class HookPoint:
         # The hook gets its own copy: in-place edits then reach neither caches, nor the autograd graph, nor other readers.
         edited = tensor.clone()
         returned = function(edited, self)
-        return self._checked(edited if returned is None else returned, tensor)
+        result = self._checked(edited if returned is None else returned, tensor)
+        if self.read_only and not torch.equal(result.nan_to_num(), tensor.nan_to_num()):
+            raise HookError(f"'{self.name}' shows what other tensors amount to and cannot be edited; edit those.")
+        return result
 
     def _checked(self, returned: object, wanted: Tensor) -> Tensor:
         if not isinstance(returned, Tensor):

@@ -63,6 +63,5 @@ class GatedMLP(MLP):
         return self.gate.weight.T
 
 
-def make_mlp(cfg: TransformerConfig) -> MLP:
-    """The MLP that a config names."""
-    return GatedMLP(cfg) if cfg.gated_mlp else MLP(cfg)
+MLPS: dict[str, type[nn.Module]] = {"plain": MLP, "gated": GatedMLP}
+"""By the name that `cfg.mlp` gives: modules, made as mlp(cfg_of_the_layer), from [batch, pos, d_model] to the same."""

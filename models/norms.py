@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from .config import TransformerConfig
 from .hooks import HookPoint
 
 CENTRED = ("layer_norm",)
@@ -28,11 +29,11 @@ def norm_scale(x: Float[Tensor, "*axes dim"], eps: float) -> Float[Tensor, "*axe
 class Norm(nn.Module):
     """A norm over the last axis, with `hook_scale` and `hook_normalized`. The fused kernel runs unless the scale is hooked."""
 
-    def __init__(self, kind: str, dim: int, eps: float) -> None:
+    def __init__(self, kind: str, dim: int, eps: float, has_bias: bool = True) -> None:
         super().__init__()
         self.kind, self.dim, self.eps = kind, dim, eps
         self.weight = nn.Parameter(torch.zeros(dim) if kind == "rms_norm_offset" else torch.ones(dim))
-        self.bias = nn.Parameter(torch.zeros(dim)) if kind in CENTRED else None
+        self.bias = nn.Parameter(torch.zeros(dim)) if kind in CENTRED and has_bias else None
         self.hook_scale = HookPoint("hook_scale")
         self.hook_normalized = HookPoint("hook_normalized")
 
@@ -75,17 +76,6 @@ class Norm(nn.Module):
         return x - x.mean(-1, keepdim=True) if self.kind in CENTRED else x
 
 
-class HeadNorm(Norm):
-    """QK-norm: the model's norm over one head's dimensions; no hooks, as `hook_q` is its input and `hook_rot_q` follows it."""
-
-    def __init__(self, kind: str, dim: int, eps: float) -> None:
-        super().__init__(kind, dim, eps)
-        del self.hook_scale, self.hook_normalized
-
-    def forward(self, x: Float[Tensor, "*axes dim"]) -> Float[Tensor, "*axes dim"]:
-        return self.plain(x)
-
-
 class NoNorm(nn.Module):
     """The identity, where a model has no norm; there is no scale to hook."""
 
@@ -98,6 +88,6 @@ class NoNorm(nn.Module):
         return x
 
 
-def make_norm(kind: str, dim: int, eps: float) -> Norm | NoNorm:
-    """The norm that a config names."""
-    return NoNorm() if kind == "none" else Norm(kind, dim, eps)
+def make_norm(cfg: TransformerConfig, dim: int | None = None) -> Norm | NoNorm:
+    """The norm that a config names, over d_model or another number of dimensions."""
+    return NoNorm() if cfg.norm == "none" else Norm(cfg.norm, dim or cfg.d_model, cfg.norm_eps, cfg.norm_bias)

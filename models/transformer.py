@@ -9,22 +9,21 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from .attention.context import AttentionContext
-from .block import Block
+from .attention.context import AttentionContext, TokenInfo
 from .cache import KVCache
 from .config import TransformerConfig
 from .errors import InputError
 from .hooked import HookedModule
-from .hooks import HookPoint
-from .norms import make_norm
+from .stack import Stack
 from .text import Text, check_cache, check_mask, check_partial, check_resid, check_tokens
+from .token_info import token_info
 
 Tokens = Int[Tensor, "batch pos"]
 
 
-class HookedTransformer(HookedModule, Text):
+class HookedTransformer(Stack, HookedModule, Text):
     """A decoder (or, with `causal=False`, an encoder) of any shape that `TransformerConfig` describes.
 
     Tokens [batch, pos] in, logits [batch, pos, d_vocab_out] out. Hook names and axes are listed in `models.hooks.AXES`,
@@ -32,20 +31,8 @@ class HookedTransformer(HookedModule, Text):
     """
 
     def __init__(self, cfg: TransformerConfig) -> None:
-        super().__init__()
-        self.cfg = cfg
-        self.n_layers = cfg.n_layers
+        super().__init__(cfg)
         self.tokenizer = None
-        self.embed = nn.Embedding(cfg.d_vocab, cfg.d_model)
-        self.hook_embed = HookPoint("hook_embed")
-        if cfg.positions == "learned":
-            self.pos_embed = nn.Embedding(cfg.n_ctx, cfg.d_model)
-            self.hook_pos_embed = HookPoint("hook_pos_embed")
-        self.blocks = nn.ModuleList(Block(cfg, layer) for layer in range(cfg.n_layers))
-        self.ln_final = make_norm(cfg.norm if cfg.final_norm else "none", cfg.d_model, cfg.norm_eps)
-        self.unembed = nn.Linear(cfg.d_model, cfg.d_vocab_out, bias=cfg.unembed_bias)
-        if cfg.tie_embeddings:
-            self.unembed.weight = self.embed.weight
         self._name_hook_points()
         self.eval()
 
@@ -54,16 +41,26 @@ class HookedTransformer(HookedModule, Text):
         tokens: Any,
         *,
         attention_mask: Any = None,
+        token_types: Any = None,
+        documents: Any = None,
+        prefix: Any = None,
+        visible: Any = None,
+        global_tokens: Any = None,
         cache: KVCache | None = None,
         start_at_layer: int | None = None,
         stop_at_layer: int | None = None,
         prepend_bos: bool | None = None,
         return_type: str | None = "logits",
     ) -> Any:
-        """Logits [batch, pos, d_vocab_out] of tokens [batch, pos] or [pos], or of text.
+        """Logits [batch, pos, d_vocab_out] of tokens [batch, pos] or [pos], or of text; without a head, the last states.
 
         attention_mask: [batch, pos], 1 or True at real tokens; padding may be on either side. With a cache it speaks of the
             new tokens only.
+        token_types: [batch, pos], the segment of each token, in models with token-type embeddings; None means 0.
+        documents: [batch, pos], a number per packed document: tokens see their own only, and positions start again in each.
+        prefix: a number, or one per row: so many leading tokens see each other in both directions (prefix language model).
+        visible: [batch or 1, head or 1, pos, pos], True where a query sees a key, in place of every layer's own mask.
+        global_tokens: [batch, pos], True at tokens that see and are seen by all, in models that have them (Longformer).
         cache: a `KVCache` that holds, and then receives, the keys and values of the tokens before; no gradients then.
         start_at_layer: start from the residual stream before this block, given as `tokens`, [batch, pos, d_model].
         stop_at_layer: return the residual stream before this block; n_layers gives the one after the last. Negative counts
@@ -79,8 +76,11 @@ class HookedTransformer(HookedModule, Text):
             check_partial(return_type, cache, given_resid, stops)
             self._refuse_hooks_that_cannot_run(layers, embeds=not given_resid, unembeds=not stops)
         tokens = check_resid(tokens, self, layers.start) if given_resid else self._as_tokens(tokens, prepend_bos)
+        info = token_info(
+            tokens, self.cfg, cache, token_types=token_types, documents=documents, prefix=prefix, visible=visible, global_tokens=global_tokens
+        )
         with torch.set_grad_enabled(torch.is_grad_enabled() and cache is None):
-            x, context = self._run_blocks(tokens, attention_mask, cache, layers)
+            x, context = self._run_blocks(tokens, attention_mask, cache, layers, info)
             if stops:
                 return x
             logits = self.unembed_resid(x)
@@ -92,18 +92,17 @@ class HookedTransformer(HookedModule, Text):
     def next_token_logits(self, tokens: Tensor, *, attention_mask: Any = None, cache: KVCache | None = None) -> Tensor:
         """Logits after the last token only, [batch, d_vocab_out], as decoding needs them; arguments as in `forward`."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and cache is None):
-            x, _ = self._run_blocks(tokens, attention_mask, cache, range(self.n_layers))
+            x, _ = self._run_blocks(tokens, attention_mask, cache, range(self.n_layers), TokenInfo())
             return self.unembed_resid(x[:, -1:])[:, 0]
 
     def _run_blocks(
-        self, tokens: Tensor, attention_mask: Any, cache: KVCache | None, layers: range
+        self, tokens: Tensor, attention_mask: Any, cache: KVCache | None, layers: range, info: TokenInfo
     ) -> tuple[Float[Tensor, "batch pos d_model"], AttentionContext]:
         """The residual stream after these blocks. A floating-point input is the stream before the first of them."""
         past = 0 if cache is None else check_cache(cache, tokens.shape, self.cfg)
         try:
-            x, context = self._enter(tokens, attention_mask, cache)
-            for layer in layers:
-                x = self.blocks[layer](x, context, cache)
+            x, context = self._enter(tokens, attention_mask, cache, info)
+            x = self.run_blocks(x, context, cache, layers)
         except BaseException:
             if cache is not None:
                 cache.rewind(past)
@@ -121,35 +120,20 @@ class HookedTransformer(HookedModule, Text):
             raise InputError(f"start_at_layer={start} and stop_at_layer={stop} do not name a range of this model's {n} layers.")
         return range(first, last)
 
-    def _enter(self, tokens: Tensor, attention_mask: Any, cache: KVCache | None) -> tuple[Tensor, AttentionContext]:
+    def _enter(
+        self, tokens: Tensor, attention_mask: Any, cache: KVCache | None, info: TokenInfo
+    ) -> tuple[Tensor, AttentionContext]:
         """The residual stream before the first block to run, and what all blocks know about its tokens."""
         given_resid = tokens.is_floating_point()
         if not given_resid:
             check_tokens(tokens, self.cfg, n_past=0 if cache is None else cache.length)
         real = check_mask(attention_mask, tokens.shape[:2])
-        positions = token_positions(tokens.shape[1], real, cache, tokens.device)
+        positions = token_positions(tokens.shape[1], real, cache, tokens.device, info.documents)
         if cache is None:
-            context = AttentionContext(self.cfg, positions, 0, real)
+            context = AttentionContext(self.cfg, positions, 0, real, info)
         else:
-            context = AttentionContext(self.cfg, *cache.append_tokens(tokens.shape[0], positions, real))
-        return (tokens if given_resid else self.embed_tokens(tokens, positions)), context
-
-    def embed_tokens(self, tokens: Tokens, positions: Int[Tensor, "#batch pos"]) -> Float[Tensor, "batch pos d_model"]:
-        """The residual stream before the first block: scaled token embeddings plus learned positions, where there are any."""
-        x = self.embed(tokens)
-        if self.cfg.embed_scale != 1.0:
-            # Gemma rounds its scale to the dtype of the weights.
-            x = x * torch.tensor(self.cfg.embed_scale, dtype=x.dtype, device=x.device)
-        x = self.hook_embed(x)
-        if self.cfg.positions == "learned":
-            x = x + self.hook_pos_embed(self.pos_embed(positions).expand(x.shape[0], -1, -1))
-        return x
-
-    def unembed_resid(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab_out"]:
-        """Logits of a residual stream taken after the last block: final norm, unembedding, soft-cap."""
-        logits = self.unembed(self.ln_final(x))
-        cap = self.cfg.logit_softcap
-        return logits if cap is None else cap * torch.tanh(logits / cap)
+            context = AttentionContext(self.cfg, *cache.append_tokens(tokens.shape[0], positions, real), info)
+        return (tokens if given_resid else self.embed_tokens(tokens, positions, info.token_types)), context
 
     def generate(
         self, prompt: str | Sequence[Any] | Tensor, max_new_tokens: int = 20, **options: Any
@@ -195,14 +179,25 @@ class HookedTransformer(HookedModule, Text):
 
 
 def token_positions(
-    length: int, real: Bool[Tensor, "batch pos"] | None, cache: KVCache | None, device: torch.device
+    length: int,
+    real: Bool[Tensor, "batch pos"] | None,
+    cache: KVCache | None,
+    device: torch.device,
+    documents: Int[Tensor, "batch pos"] | None = None,
 ) -> Int[Tensor, "batch pos"]:
-    """Positions that count real tokens only, continuing after those in the cache; padding gets the position of its neighbour."""
+    """Positions that count real tokens only, continuing after those in the cache; padding gets the position of its neighbour.
+
+    In each of several documents they start again.
+    """
     if cache is not None and cache.real is not None:
         past = cache.real.sum(1, keepdim=True)
         real = torch.ones(past.shape[0], length, dtype=torch.bool, device=device) if real is None else real
     else:
         past = torch.full((1, 1), 0 if cache is None else cache.length, device=device)
+    if documents is not None:
+        same = (documents[:, :, None] == documents[:, None, :]).tril()
+        same = same if real is None else same & real[:, None, :]
+        return (same.sum(-1) - 1).clamp(min=0)
     if real is None:
         return past + torch.arange(length, device=device)[None]
     return past + (real.long().cumsum(1) - 1).clamp(min=0)

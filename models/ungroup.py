@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from .config import TransformerConfig
 from .errors import HookError
 
 if TYPE_CHECKING:
@@ -21,19 +22,22 @@ def ungrouped(model: HookedTransformer) -> HookedTransformer:
     from .transformer import HookedTransformer
 
     cfg = model.cfg
-    if cfg.group_size == 1:
+    if all(cfg.for_layer(layer).group_size == 1 for layer in range(cfg.n_layers)):
         return model
+    if other := {cfg.for_layer(layer).mixer for layer in range(cfg.n_layers)} - {"attention"}:
+        raise HookError(f"an ungrouped view exists of plain attention only, and this model has {', '.join(sorted(other))} layers.")
     if hooked := [name for name in model.hook_names if model.hook_point(name).is_edited]:
         raise HookError(
             f"the ungrouped model would lack the hook attached to '{hooked[0]}'; remove it, or hook model.ungrouped()."
         )
     with torch.device("meta"):
-        copy = HookedTransformer(cfg.replace(n_kv_heads=cfg.n_heads))
+        copy = HookedTransformer(_one_kv_head_per_query_head(cfg))
     for name, parameter in model.named_parameters():
-        if ".attn.k." in name or ".attn.v." in name:
-            rows = (
-                parameter.detach().unflatten(0, (cfg.n_kv_heads, cfg.d_head)).repeat_interleave(cfg.group_size, 0).flatten(0, 1)
-            )
+        layer = cfg.for_layer(int(name.split(".")[1])) if name.startswith("blocks.") else cfg
+        own_norm = ".attn.k_norm." in name and layer.qk_norm in ("own_per_head", "full_width")
+        if ".attn.k." in name or ".attn.v." in name or own_norm:
+            by_head = parameter.detach().unflatten(0, (layer.n_kv_heads, -1))
+            rows = by_head.repeat_interleave(layer.group_size, 0).flatten(0, 1)
             parameter = nn.Parameter(rows, requires_grad=parameter.requires_grad)
         module, _, attribute = name.rpartition(".")
         setattr(copy.get_submodule(module), attribute, parameter)
@@ -41,3 +45,11 @@ def ungrouped(model: HookedTransformer) -> HookedTransformer:
         copy.unembed.weight = copy.embed.weight
     copy.tokenizer = model.tokenizer
     return copy
+
+
+def _one_kv_head_per_query_head(cfg: TransformerConfig) -> TransformerConfig:
+    by_type = {
+        kind: changes | ({"n_kv_heads": changes.get("n_heads", cfg.n_heads)} if "n_kv_heads" in changes else {})
+        for kind, changes in cfg.by_type.items()
+    }
+    return cfg.replace(n_kv_heads=cfg.n_heads, by_type=by_type)

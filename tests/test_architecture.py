@@ -193,14 +193,14 @@ def test_functions_are_short_on_the_whole():
 
 
 def test_shapes_in_annotations_are_enforced_here():
-    from models.kernels.reference import attention_scores
+    from models.kernels.reference import dot_products
 
     q, k = torch.zeros(1, 3, 4, 8), torch.zeros(1, 3, 2, 8)
-    assert attention_scores(q, k, None, 1.0, None).shape == (1, 4, 3, 3)
+    assert dot_products(q, k).shape == (1, 4, 3, 3)
     with pytest.raises(TypeCheckError):
-        attention_scores(q, k[0], None, 1.0, None)
+        dot_products(q, k[0])
     with pytest.raises(TypeCheckError):
-        attention_scores(q, k[..., :5], None, 1.0, None)
+        dot_products(q, k[..., :5])
 
 
 def test_pages_reach_no_network():

@@ -1,53 +1,51 @@
-"""Which keys a query may see. A mask is a function of the distance query - key, in tokens; True means keep."""
+"""Which keys a query may see. A mask is a function of a `MaskView`; True means keep. Padding comes on top (`context`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-Distance = Int[Tensor, "query key"]
-Visible = Bool[Tensor, "query key"]
+from ..config import TransformerConfig
+
+if TYPE_CHECKING:
+    from .context import AttentionContext
+
+Visible = Bool[Tensor, "#batch #head query key"]
 
 
-def causal(distance: Distance, window: int | None) -> Visible:
-    """Every earlier key and the query itself."""
-    return distance >= 0
+@dataclass(frozen=True)
+class MaskView:
+    """What a mask can depend on. Slots count padding, positions do not; query and key sit in slots of the same sequence."""
+
+    cfg: TransformerConfig
+    context: AttentionContext
+    queries: Int[Tensor, " query"]
+    keys: Int[Tensor, " key"]
+
+    @property
+    def distance(self) -> Int[Tensor, "query key"]:
+        """Slots from key to query, positive where the key comes first."""
+        return self.queries[:, None] - self.keys[None, :]
+
+    @property
+    def in_order(self) -> Bool[Tensor, "query key"]:
+        """What causality alone allows."""
+        return self.distance >= 0 if self.cfg.causal else self.distance == self.distance
 
 
-def causal_sliding(distance: Distance, window: int | None) -> Visible:
-    """The last `window` keys, the query itself included (Beltagy et al. 2020, arXiv 2004.05150)."""
-    return (distance >= 0) & (distance < _wanted(window))
+def full(view: MaskView) -> Visible:
+    """Every key, or in a causal model every earlier one and the query itself."""
+    return view.in_order[None, None]
 
 
-def bidirectional(distance: Distance, window: int | None) -> Visible:
-    """Every key."""
-    return distance == distance
+def sliding(view: MaskView) -> Visible:
+    """The last `window` keys, the query itself included; to both sides where nothing is causal (Beltagy et al. 2020)."""
+    return (view.in_order & (view.distance.abs() < (view.cfg.window or 0)))[None, None]
 
 
-def bidirectional_sliding(distance: Distance, window: int | None) -> Visible:
-    """Keys fewer than `window` tokens away on either side."""
-    return distance.abs() < _wanted(window)
-
-
-def _wanted(window: int | None) -> int:
-    if window is None:
-        raise ValueError("a sliding mask needs a window, the number of keys a query sees; got None.")
-    return window
-
-
-MASKS: dict[tuple[bool, str], Callable[[Distance, int | None], Visible]] = {
-    (True, "full"): causal,
-    (True, "sliding"): causal_sliding,
-    (False, "full"): bidirectional,
-    (False, "sliding"): bidirectional_sliding,
-}
-"""Masks by (causal, layer type)."""
-
-
-def visible_keys(
-    queries: Int[Tensor, " query"], keys: Int[Tensor, " key"], *, is_causal: bool, layer_type: str, window: int | None
-) -> Visible:
-    """Which of the keys at these slots each query may see, before padding is taken into account."""
-    return MASKS[is_causal, layer_type](queries[:, None] - keys[None, :], window)
+MASKS: dict[str, Callable[[MaskView], Visible]] = {"full": full, "sliding": sliding}
+"""By the name that `cfg.mask`, or a layer's type, gives."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 
-from .reference import Keys, Mask, Queries
+from .reference import Keys, Mask, Mixed, Queries, Values
 
 
 def can_fuse(softcap: float | None) -> bool:
@@ -15,8 +15,8 @@ def can_fuse(softcap: float | None) -> bool:
     return softcap is None
 
 
-def attend(q: Queries, k: Keys, v: Keys, mask: Mask | None, scale: float, is_causal: bool) -> Queries:
-    """z [batch, query, head, d_head]. `mask` is None when `is_causal` says it all. A query that sees no key gets z = 0."""
+def attend(q: Queries, k: Keys, v: Values, mask: Mask | None, scale: float, is_causal: bool) -> Mixed:
+    """z [batch, query, head, d_value]. `mask` is None when `is_causal` says it all. A query that sees no key gets z = 0."""
     grouped = q.shape[2] != k.shape[2]
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     if mask is None:

@@ -1,6 +1,6 @@
 """Dense attention, step by step, as every hook sees it.
 
-Queries and keys are [batch, pos, head, d_head], scores and pattern [batch, head, query, key].
+Queries and keys are [batch, pos, head, d_head], values [batch, pos, head, d_value], scores and pattern [batch, head, query, key].
 """
 
 from __future__ import annotations
@@ -13,21 +13,29 @@ from ..norms import widened
 
 Queries = Float[Tensor, "batch query head d_head"]
 Keys = Float[Tensor, "batch key kv_head d_head"]
+Values = Float[Tensor, "batch key kv_head d_value"]
+Mixed = Float[Tensor, "batch query head d_value"]
 Weights = Float[Tensor, "batch head query key"]
-Mask = Bool[Tensor, "#batch 1 query key"]
+Mask = Bool[Tensor, "#batch #head query key"]
 
 
-def repeat_kv(x: Keys, n_heads: int) -> Float[Tensor, "batch key head d_head"]:
+def repeat_kv(x: Float[Tensor, "batch key kv_head dim"], n_heads: int) -> Float[Tensor, "batch key head dim"]:
     """One key or value per query head: query head h reads KV head h // (n_heads / kv_heads)."""
     return x.repeat_interleave(n_heads // x.shape[2], dim=2) if n_heads != x.shape[2] else x
 
 
-def attention_scores(q: Queries, k: Keys, mask: Mask | None, scale: float, softcap: float | None) -> Weights:
-    """What the softmax sees: scale * q.k, bent into (-softcap, softcap) by tanh where the model does so, -inf where masked."""
-    k = repeat_kv(k, q.shape[2])
-    scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) * scale
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
+def dot_products(q: Queries, k: Keys) -> Weights:
+    """q.k of every query and key, per query head."""
+    return q.transpose(1, 2) @ repeat_kv(k, q.shape[2]).permute(0, 2, 3, 1)
+
+
+def capped(scores: Weights, softcap: float | None) -> Weights:
+    """Scores bent into (-softcap, softcap) by tanh, where a model does so (Gemma 2). Comes before the mask."""
+    return scores if softcap is None else softcap * torch.tanh(scores / softcap)
+
+
+def masked(scores: Weights, mask: Mask | None) -> Weights:
+    """-inf where the mask hides a key."""
     return scores if mask is None else scores.masked_fill(~mask, float("-inf"))
 
 
@@ -38,12 +46,12 @@ def softmax_pattern(scores: Weights) -> Weights:
     return pattern.masked_fill(empty, 0.0).to(scores.dtype)
 
 
-def mix_values(pattern: Weights, v: Keys) -> Queries:
+def mix_values(pattern: Weights, v: Values) -> Mixed:
     """z[query] = sum over keys of pattern * v."""
     v = repeat_kv(v, pattern.shape[1])
     return (pattern @ v.transpose(1, 2)).transpose(1, 2)
 
 
-def attend(q: Queries, k: Keys, v: Keys, mask: Mask | None, scale: float, softcap: float | None = None) -> Queries:
+def attend(q: Queries, k: Keys, v: Values, mask: Mask | None, scale: float, softcap: float | None = None) -> Mixed:
     """Dense attention in one call, for comparison with `fused.attend`."""
-    return mix_values(softmax_pattern(attention_scores(q, k, mask, scale, softcap)), v)
+    return mix_values(softmax_pattern(masked(capped(dot_products(q, k) * scale, softcap), mask)), v)

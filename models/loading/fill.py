@@ -23,6 +23,7 @@ from .sharing import Apart
 from .transforms import TRANSFORMS, AtLeast, Shape
 
 if TYPE_CHECKING:
+    from ..encoder_decoder import HookedEncoderDecoder
     from ..transformer import HookedTransformer
 
 
@@ -47,7 +48,10 @@ class TensorSource(Protocol):
 
 @dataclass(frozen=True)
 class Weight:
-    """Where one parameter comes from: a tensor of the checkpoint and the transform it goes through."""
+    """Where one parameter comes from: a tensor of the checkpoint and the transform it goes through.
+
+    "{l}" in the name stands for the layer; "{e}" for each expert in turn, whose tensors are stacked on a new first axis.
+    """
 
     name: str
     transform: str = "as_is"
@@ -79,7 +83,7 @@ def build_model(
     ignored: Iterable[str] = (),
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
-) -> HookedTransformer:
+) -> HookedTransformer | HookedEncoderDecoder:
     """A model with this config and the tensors of `source`, in evaluation mode.
 
     weights: templates by parameter name, "{l}" standing for the layer in both names; None where the tensors have our own names.
@@ -87,16 +91,15 @@ def build_model(
     that the checkpoint may hold and the model does not need. No two parameters share memory, whatever the tensors do.
     Raises CheckpointError naming missing and unexpected tensors, wrong sizes, and tensors with NaN or infinite entries.
     """
-    from ..transformer import HookedTransformer
+    from ..build import make_model
 
     _check_sizes(cfg, source)
     with _NoInitialisation(), torch.device("meta"):
-        model = HookedTransformer(cfg)
+        model = make_model(cfg)
     plan = _plan(model, source, weights, tuple(ignored))
     owners, apart = _owners(model), Apart()
-    for parameter, weight in plan.items():
-        tensor = TRANSFORMS[weight.transform].apply(source.read(weight.name), cfg)
-        value = nn.Parameter(apart(_checked(tensor, weight.name, source, dtype, device)))
+    for parameter, planned in plan.items():
+        value = nn.Parameter(apart(planned.read(source, dtype, device)))
         for module, attribute in owners[parameter]:
             setattr(module, attribute, value)
     return model.eval()
@@ -123,35 +126,74 @@ class _NoInitialisation(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+IN_BLOCK = re.compile(r"^((?:encoder\.|decoder\.)?)blocks\.(\d+)\.")
+
+
 def template_of(parameter: str) -> tuple[str, str]:
     """A parameter's name with its layer replaced by "{l}", and that layer ("" outside the blocks)."""
-    found = re.match(r"blocks\.(\d+)\.", parameter)
-    return (parameter.replace(found.group(1), "{l}", 1), found.group(1)) if found else (parameter, "")
+    found = IN_BLOCK.match(parameter)
+    return (IN_BLOCK.sub(r"\1blocks.{l}.", parameter), found.group(2)) if found else (parameter, "")
+
+
+def config_of(parameter: str, cfg: TransformerConfig) -> TransformerConfig:
+    """The config of the layer that a parameter belongs to; that of its stack outside the blocks."""
+    stack = cfg.encoder if parameter.startswith("encoder.") and cfg.encoder is not None else cfg
+    found = IN_BLOCK.match(parameter)
+    return stack.for_layer(int(found.group(2))) if found else stack
 
 
 def _own_name(template: str) -> Weight:
     """Our own format's tensor for a parameter; its table of learned positions may be longer than the context in use."""
-    return Weight(template, "leading_rows" if template == "pos_embed.weight" else "as_is")
+    return Weight(template, "leading_rows" if template.endswith("pos_embed.weight") else "as_is")
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """The tensors one parameter is made of (several where experts are stacked), how, and for which layer's config."""
+
+    names: tuple[str, ...]
+    stacked: bool
+    transform: str
+    cfg: TransformerConfig
+
+    def source_shape(self, shape: Shape) -> Shape:
+        """What each tensor must be for a parameter of this shape."""
+        return TRANSFORMS[self.transform].source_shape(shape[1:] if self.stacked else shape, self.cfg)
+
+    def read(self, source: TensorSource, dtype: torch.dtype, device: torch.device | str) -> Tensor:
+        """The parameter's value."""
+        apply = TRANSFORMS[self.transform].apply
+        parts = (_checked(apply(source.read(name), self.cfg), name, source, dtype, device) for name in self.names)
+        return torch.stack(list(parts)) if self.stacked else next(parts)
+
+
+def _planned(parameter: str, weight: Weight, layer: str, cfg: TransformerConfig, n_stacked: int) -> _Planned:
+    name = weight.name.replace("{l}", layer)
+    stacked = "{e}" in name
+    names = tuple(name.replace("{e}", str(expert)) for expert in range(n_stacked)) if stacked else (name,)
+    return _Planned(names, stacked, weight.transform, config_of(parameter, cfg))
 
 
 def _plan(
     model: nn.Module, source: TensorSource, weights: Mapping[str, Weight] | None, ignored: tuple[str, ...]
-) -> dict[str, Weight]:
-    """The tensor and transform of every parameter, in the order of the source, after all names and sizes have been checked."""
+) -> dict[str, _Planned]:
+    """The tensors and transform of every parameter, in the order of the source, after all names and sizes have been checked."""
+    cfg: TransformerConfig = model.cfg  # type: ignore[assignment]
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     plan = {}
-    for parameter in shapes:
+    for parameter, shape in shapes.items():
         template, layer = template_of(parameter)
         weight = _own_name(template) if weights is None else weights.get(template)
         if weight is None:
             raise CheckpointError(f"this kind of checkpoint has no tensor for the parameter '{parameter}'.")
-        plan[parameter] = Weight(weight.name.replace("{l}", layer), weight.transform)
-    _check_names({weight.name for weight in plan.values()}, source, ignored)
-    for parameter, weight in plan.items():
-        wanted = TRANSFORMS[weight.transform].source_shape(shapes[parameter], model.cfg)  # type: ignore[arg-type]
-        _check_shape(weight.name, source.shape(weight.name), wanted, source)
+        plan[parameter] = _planned(parameter, weight, layer, cfg, shape[0])
+    _check_names({name for planned in plan.values() for name in planned.names}, source, ignored)
+    for parameter, planned in plan.items():
+        wanted = planned.source_shape(shapes[parameter])
+        for name in planned.names:
+            _check_shape(name, source.shape(name), wanted, source)
     order = {name: place for place, name in enumerate(source.names())}
-    return dict(sorted(plan.items(), key=lambda item: order[item[1].name]))
+    return dict(sorted(plan.items(), key=lambda item: order[item[1].names[0]]))
 
 
 def _check_names(wanted: set[str], source: TensorSource, ignored: tuple[str, ...]) -> None:

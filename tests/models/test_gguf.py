@@ -67,7 +67,7 @@ def test_gemma_gains_keep_their_form(tmp_path: Path) -> None:
     assert ours.cfg.norm == "rms_norm_offset"
     torch.testing.assert_close(ours.ln_final.weight, theirs.model.norm.weight, rtol=0, atol=1e-7)
     assert ours.cfg.layer_types == ("sliding",) * 5 + ("full", "sliding")
-    assert ours.cfg.rotary.base == 1_000_000 and ours.cfg.rotary_sliding.base == 10_000
+    assert ours.cfg.rotary.base == 1_000_000 and ours.cfg.by_type["sliding"]["rotary"].base == 10_000
 
 
 @pytest.fixture(scope="module")

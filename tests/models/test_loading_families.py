@@ -126,7 +126,7 @@ def test_rotary_settings(fields: dict[str, Any], wanted: RotaryConfig, n_ctx: in
 
 def test_gemma3_has_two_rotary_settings() -> None:
     cfg = config("gemma3_text", rope_theta=700.0, rope_local_base_freq=70.0, rope_scaling={"rope_type": "linear", "factor": 8.0})
-    assert cfg.rotary == RotaryConfig(base=700.0, scaling="linear", factor=8.0) and cfg.rotary_sliding == RotaryConfig(base=70.0)
+    assert cfg.rotary == RotaryConfig(base=700.0, scaling="linear", factor=8.0) and cfg.by_type["sliding"]["rotary"] == RotaryConfig(base=70.0)
 
 
 def test_neox_rotates_a_quarter_of_each_head() -> None:

@@ -25,7 +25,7 @@ VARIANTS = {
         "block": "sandwich",
         "positions": "rotary",
         "rotary": RotaryConfig(scaling="yarn", factor=2.0, original_n_ctx=8, dim=2),
-        "rotary_sliding": RotaryConfig(base=50.0),
+        "by_type": {"sliding": {"rotary": RotaryConfig(base=50.0)}},
         "window": 3,
         "layer_types": ("sliding", "full"),
         "gated_mlp": True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from models import HookedTransformer, RotaryConfig, TransformerConfig
+from models.config import TemperatureConfig
 
 _LLAMA = {"positions": "rotary", "norm": "rms_norm", "gated_mlp": True, "activation": "silu", "n_kv_heads": 2}
 
@@ -25,11 +26,23 @@ VARIANTS: dict[str, dict] = {
     | {"layer_types": ("sliding", "full", "sliding"), "embed_scale": 5.5},
     "gemma3": _LLAMA
     | {"block": "sandwich", "norm": "rms_norm_offset", "qk_norm": "per_head", "window": 4}
-    | {"layer_types": ("sliding", "sliding", "full"), "rotary": RotaryConfig(base=1e6), "rotary_sliding": RotaryConfig()},
+    | {"layer_types": ("sliding", "sliding", "full"), "rotary": RotaryConfig(base=1e6), "by_type": {"sliding": {"rotary": RotaryConfig()}}},
     "encoder": {"block": "post", "final_norm": False, "causal": False, "activation": "gelu", "qkv_bias": True},
     "encoder_sliding": {"causal": False, "window": 3, "layer_types": ("sliding", "full", "sliding")},
     "attn_only": {"d_mlp": 0, "norm": "none"},
     "post_attn_only": {"d_mlp": 0, "block": "post", "final_norm": False},
+    "parallel_shared": {"block": "parallel_shared", "positions": "rotary", "norm_bias": False, "logit_scale": 0.5},
+    "output_norm": _LLAMA | {"block": "output_norm", "qk_norm": "full_width"},
+    "own_per_head": _LLAMA | {"norm": "layer_norm", "qk_norm": "own_per_head", "residual_scale": 0.7},
+    "l2_norm": _LLAMA | {"qk_norm": "l2", "qk_norm_place": "after", "temperature": TemperatureConfig(scale=0.5, floor_scale=3.0)},
+    "some_layers_without_positions": _LLAMA | {"layer_types": ("rope", "rope", "nope"), "by_type": {"nope": {"positions": "none"}}},
+    "layers_of_two_shapes": _LLAMA
+    | {"layer_types": ("sliding", "full", "sliding"), "window": 4}
+    | {"by_type": {"full": {"n_heads": 2, "n_kv_heads": 1, "d_head": 16, "d_mlp": 32}}},
+    "wide_values": {"d_value": 12, "out_bias": True, "n_kv_heads": 2},
+    "bert": {"block": "post", "final_norm": False, "causal": False, "n_token_types": 2, "embed_norm": True, "position_offset": 2}
+    | {"head": "mlm", "activation": "gelu", "qkv_bias": True, "out_bias": True, "mlp_bias": True, "unembed_bias": True},
+    "sinusoidal": {"positions": "sinusoidal", "sinusoidal_layout": "half", "head": "none"},
     "no_positions": {"positions": "none", "d_vocab_out": 7, "unembed_bias": True, "activation": "relu"},
 }
 
@@ -45,8 +58,9 @@ def tiny_model(variant: str, seed: int = 0, dtype: torch.dtype = torch.float32, 
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            spread = 0.3 if parameter.dim() == 1 else parameter.shape[-1] ** -0.5
-            start = 1.0 if name.endswith("weight") and parameter.dim() == 1 and model.cfg.norm != "rms_norm_offset" else 0.0
+            is_vector = parameter.dim() == 1 or "_norm" in name
+            spread = 0.3 if is_vector else parameter.shape[-1] ** -0.5
+            start = 1.0 if name.endswith("weight") and is_vector and model.cfg.norm != "rms_norm_offset" else 0.0
             parameter.copy_(start + spread * torch.randn(parameter.shape, generator=generator))
     return model.to(dtype)
 

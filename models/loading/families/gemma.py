@@ -70,9 +70,12 @@ def _gemma3_rotary(hf: HFConfig) -> RotaryConfig:
     return rotary_from(hf, parameters.get("full_attention") or {} if nested else parameters, float(hf["rope_theta"]))
 
 
-def _gemma3_rotary_sliding(hf: HFConfig) -> RotaryConfig:
+def _gemma3_by_type(hf: HFConfig) -> dict[str, dict[str, RotaryConfig]]:
     """Sliding layers: the smaller base; a scaling only where the file gives one for them by name."""
-    return rotary_from(hf, shared_parameters(hf).get("sliding_attention") or {}, float(hf["rope_local_base_freq"]))
+    if "sliding" not in _gemma3_layer_types(hf):
+        return {}
+    parameters = shared_parameters(hf).get("sliding_attention") or {}
+    return {"sliding": {"rotary": rotary_from(hf, parameters, float(hf["rope_local_base_freq"]))}}
 
 
 GEMMA1 = Family(
@@ -129,7 +132,7 @@ GEMMA3 = Family(
         **CAPPED_CONFIG,
         "layer_types": _gemma3_layer_types,
         "rotary": _gemma3_rotary,
-        "rotary_sliding": _gemma3_rotary_sliding,
+        "by_type": _gemma3_by_type,
     },
     weights={**SANDWICH_WEIGHTS, **HEAD_NORMS},
     prefixes=(*PREFIXES, ("language_model.model.", "language_model."), ("model.language_model.", "")),

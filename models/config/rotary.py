@@ -1,0 +1,58 @@
+"""Settings of rotary positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import ConfigError
+from .checks import check_types, one_of, positive
+
+ROTARY_LAYOUTS = ("half", "interleaved")
+ROTARY_SCALINGS = ("none", "linear", "dynamic", "llama3", "yarn")
+
+
+@dataclass(frozen=True)
+class RotaryConfig:
+    """Rotary position embedding (Su et al. 2021, arXiv 2104.09864) and its context-length scalings.
+
+    `factor` stretches the context: `linear` divides all frequencies (Chen et al. 2023), `dynamic` raises the base with the
+    current length (NTK-aware), `llama3` stretches long wavelengths only, `yarn` blends by wavelength (Peng et al. 2023).
+    """
+
+    base: float = 10_000.0
+    dim: int | None = None
+    """Leading dimensions of a head that are rotated; None rotates all of them."""
+    layout: str = "half"
+    """"half" or "interleaved": which dimensions form a pair: (i, i + dim/2), or (2i, 2i + 1)."""
+    scaling: str = "none"
+    """One of `ROTARY_SCALINGS`."""
+    factor: float = 1.0
+    original_n_ctx: int | None = None
+    """Context length, in tokens, that the unscaled model was trained on."""
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+    """`yarn`: multiplies cos and sin; None means 0.1 ln(factor) + 1."""
+    truncate: bool = True
+    """`yarn`: round the ends of the ramp to whole dimensions."""
+
+    def __post_init__(self) -> None:
+        check_types(type(self), vars(self), "rotary.")
+        one_of("rotary.layout", self.layout, ROTARY_LAYOUTS)
+        one_of("rotary.scaling", self.scaling, ROTARY_SCALINGS)
+        for field in ("factor", "original_n_ctx", "low_freq_factor", "beta_slow", "attention_factor"):
+            if (value := getattr(self, field)) is not None:
+                positive(f"rotary.{field}", value)
+        for low, high in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
+            if getattr(self, low) >= getattr(self, high):
+                raise ConfigError(f"rotary.{high} must exceed rotary.{low}={getattr(self, low)}, got {getattr(self, high)}.")
+        if self.base <= 1:
+            raise ConfigError(f"rotary.base must exceed 1, got {self.base}.")
+        if self.dim is not None and (self.dim <= 0 or self.dim % 2):
+            raise ConfigError(f"rotary.dim must be a positive even number of dimensions, got {self.dim}.")
+        if self.scaling in ("dynamic", "llama3", "yarn") and self.original_n_ctx is None:
+            raise ConfigError(
+                f"rotary.scaling={self.scaling!r} needs rotary.original_n_ctx, the context length of the unscaled model."
+            )

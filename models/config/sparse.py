@@ -1,0 +1,15 @@
+"""Settings of sparse masks and of selected attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .checks import check_types
+
+
+@dataclass(frozen=True)
+class SparseConfig:
+    """Settings of sparse masks and of selected attention."""
+
+    def __post_init__(self) -> None:
+        check_types(type(self), vars(self), "sparse.")
