@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from interp.circuits import EdgeScores, Graph
+from interp.circuits import EdgeScores
 
 PORTS = ("k", "q", "v")
 
@@ -68,13 +68,6 @@ def _edges(
     scores: EdgeScores, senders: list[tuple[int, int]], receivers: list[tuple[int, int]], port: str
 ) -> tuple[tuple[str, float], ...]:
     graph = scores.graph
-    readers = dict.fromkeys((layer, _reader(graph, layer, head, port)) for layer, head in receivers)
-    names = [f"a{a}.h{sender}->{reader}" for a, sender in senders for b, reader in readers if a < b]
+    readers = dict.fromkeys((layer, graph.reader_of(layer, head, port)) for layer, head in receivers)
+    names = [f"a{a}.h{sender}->{reader}" for a, sender in senders for b, reader in readers if a < b and reader is not None]
     return tuple(sorted(((name, scores[name]) for name in names), key=lambda edge: -abs(edge[1])))
-
-
-def _reader(graph: Graph, layer: int, head: int, port: str) -> str:
-    """The reader a head uses: its own query, its group's key or value."""
-    if port == "q" or not graph.grouped:
-        return f"a{layer}.h{head}<{port}>"
-    return f"a{layer}.g{head // graph.group_size}<{port}>"

@@ -106,9 +106,9 @@ def circuit_sections(traced: Traced, heads: dict[str, Any] | None, said: Said) -
     drawing = circuit_fragment(
         to_mib(traced.scores, traced.circuit), node_labels=node_labels(heads), faithfulness=_numbers(traced.faithfulness)
     )
-    statement, chosen, completeness, sizes = said["circuit"]
+    statement, chosen, completeness, sizes, *notes = said["circuit"]
     return [
-        Section("Circuit", [asked, chosen, completeness, " ".join(said["composition"]), drawing]),
+        Section("Circuit", [asked, chosen, completeness, *notes, " ".join(said["composition"]), drawing]),
         Section("Faithfulness", [statement, sizes, faithfulness_chart(traced.curves)]),
     ]
 

@@ -23,6 +23,7 @@ from analyses._pages import temperature_page
 from analyses._passages import Passage, passages
 from analyses._run import Run, tokens_record
 from interp.heads import head_scores
+from interp.heads.layers import n_heads_of
 from interp.run import write_json, write_text
 
 SCHEMA = "temperature/1"
@@ -78,7 +79,7 @@ def measure(run: Run, config: TemperatureConfig) -> dict[str, Any]:
         "schema": SCHEMA,
         "model": cfg.name,
         "n_layers": cfg.n_layers,
-        "n_heads": cfg.n_heads,
+        "n_heads": max(n_heads_of(run.model, layer) for layer in range(cfg.n_layers)),
         "classes": {name: words for name, (words, _) in CLASSES.items()},
         "lengths": [_measure_passage(run, passage, config.progress) for passage in sets],
     }
@@ -90,8 +91,15 @@ def _measure_passage(run: Run, passage: Passage, progress: bool | None) -> dict[
     run.prompts[f"temperature, {passage.length} tokens"] = record
     name = f"temperature-{passage.length}"
     heads = run.unit(name, lambda: _measure_heads(run.model, passage.tokens, progress), **record)
+    lost = _unmeasured(heads)
     about = {"length": passage.length, "n_sequences": len(passage.tokens), "source": passage.source}
-    return {**about, "prepend_bos": passage.prepend_bos, **summary(heads), "heads": heads}
+    return {**about, **lost, "prepend_bos": passage.prepend_bos, **summary(heads), "heads": heads}
+
+
+def _unmeasured(heads: list[dict[str, Any]]) -> dict[str, Any]:
+    """{"n_unmeasured": ...}: heads whose weights are no distribution over keys, where there are any."""
+    n = sum(head["entropy"] is None for head in heads)
+    return {"n_unmeasured": n} if n else {}
 
 
 def _measure_heads(model: Any, tokens: Tensor, progress: bool | None) -> list[dict[str, Any]]:
@@ -101,12 +109,13 @@ def _measure_heads(model: Any, tokens: Tensor, progress: bool | None) -> list[di
 
 
 def summary(heads: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Quantiles of every measure over heads, and the share of heads in every class. Undefined values count in neither."""
+    """Quantiles of every measure over heads, and the share of measured heads in every class; undefined values do not count."""
     quantiles = {}
     for name in MEASURES:
         values = sorted(head[name] for head in heads if head[name] is not None)
         quantiles[name] = {f"{q:.0%}": _quantile(values, q) for q in QUANTILES} if values else None
-    shares = {name: sum(belongs(head) for head in heads) / len(heads) for name, (_, belongs) in CLASSES.items()}
+    n_measured = sum(head["entropy"] is not None for head in heads) or len(heads)
+    shares = {name: sum(belongs(head) for head in heads) / n_measured for name, (_, belongs) in CLASSES.items()}
     return {"quantiles": quantiles, "shares": shares}
 
 
@@ -129,6 +138,7 @@ def answer(temperature: dict[str, Any]) -> str:
         f"{shares['sharp']} of heads are sharp, {shares['medium']} in between, {shares['diffuse']} diffuse. "
         f"{shares['near-linear']} attend nearly linearly in their scores; {shares['sink']} put more than 0.3 of their attention "
         "on the first token."
+        + (f" {n} heads are not counted: they form no distribution over keys." if (n := at.get("n_unmeasured")) else "")
     )
 
 

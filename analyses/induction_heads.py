@@ -18,6 +18,7 @@ from analyses._cli import RunConfig, option, print_table, run_script
 from analyses._pages import heads_page
 from analyses._run import Run, tokens_record
 from interp.heads import head_scores
+from interp.heads.layers import LeftOut, left_out_sentences
 from interp.heads.sequences import repeated_sequences
 from interp.run import write_json, write_text
 
@@ -90,7 +91,7 @@ def sentences(heads: dict[str, Any]) -> list[str]:
             f"On random tokens the loss falls from {heads['loss_first_half']:.2f} nats in the first occurrence to "
             f"{heads['loss_second_half']:.2f} in the repeat."
         )
-    return found
+    return found + left_out_sentences(LeftOut(**each) for each in heads.get("left_out", []))
 
 
 def _best(heads: dict[str, Any], column: str, k: int = 3) -> str:

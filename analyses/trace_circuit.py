@@ -226,7 +226,8 @@ def print_circuit(traced: Traced, k: int = 10) -> None:
 def sentences(traced: Traced) -> list[str]:
     """What the circuit is faithful to, how it was chosen, how exact the scores are, and how many edges it takes for more."""
     needed = " ".join(_sizes(rank, curve) for rank, curve in traced.curves.items())
-    return [traced.faithfulness["statement"], _chosen(traced), _completeness(traced.scores), needed]
+    said = [traced.faithfulness["statement"], _chosen(traced), _completeness(traced.scores), needed]
+    return said + ([note] if (note := traced.scores.record.note) else [])
 
 
 def _chosen(traced: Traced) -> str:

@@ -62,6 +62,11 @@ def special_token_ids(model: Any) -> tuple[int, ...]:
     return tuple(sorted({int(token) for token in (bos_token_id(model), *ends) if token is not None}))
 
 
+def has_two_stacks(model: Any) -> bool:
+    """Whether it is an encoder-decoder, whose layers no single number names."""
+    return getattr(getattr(model, "cfg", None), "encoder", None) is not None
+
+
 def is_causal(model: Any) -> bool:
     """Whether queries see earlier keys only, so that logits predict the next token."""
     direction = getattr(model.cfg, "attention_dir", "causal")

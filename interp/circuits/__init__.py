@@ -10,6 +10,7 @@ from .evaluate import Evaluation as Evaluation
 from .evaluate import Faithfulness as Faithfulness
 from .evaluate import evaluate as evaluate
 from .graph import Graph as Graph
+from .layers import Layer as Layer
 from .metrics import METRICS as METRICS
 from .metrics import Metric as Metric
 from .scores import EdgeScores as EdgeScores
@@ -27,6 +28,7 @@ __all__ = [
     "Faithfulness",
     "FaithfulnessCurve",
     "Graph",
+    "Layer",
     "Metric",
     "ScoreRecord",
     "evaluate",

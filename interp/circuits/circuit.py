@@ -99,10 +99,10 @@ class Circuit:
 
 
 def node_names(graph: Graph) -> list[str]:
-    """Every node of a graph in the order of computation: input, per layer KV groups where they are shared, heads, MLP, logits."""
+    """Every node of a graph in the order of computation: input, per layer what several heads share, heads, MLP; logits."""
     names = ["input"]
-    for layer in range(graph.n_layers):
-        names += [f"a{layer}.g{group}" for group in range(graph.n_kv_heads)] if graph.grouped else []
-        names += [f"a{layer}.h{head}" for head in range(graph.n_heads)]
-        names += [] if graph.attn_only else [f"m{layer}"]
+    for number, layer in enumerate(graph.layers):
+        names += [f"a{number}"] if layer.is_whole else [f"a{number}.g{group}" for group in range(layer.n_groups)]
+        names += [f"a{number}.h{head}" for head in range(layer.n_heads)]
+        names += [f"m{number}"] if layer.mlp else []
     return [*names, "logits"]

@@ -27,8 +27,6 @@ from .runs import Run, padding_mask, plain_run, scattered
 TOKENS_PER_RUN = 4096
 """Tokens of the sequences stacked into one forward pass."""
 
-HOOKS = {"q": "hook_q_input", "k": "hook_k_input", "v": "hook_v_input", "mlp": "hook_mlp_in"}
-
 
 def wanted_edges(graph: Graph, readers: Iterable[str] | None, edges: Iterable[str] | None) -> Bool[Tensor, "writers readers"]:
     """The edges to patch: all, those into the named readers, or those named."""
@@ -52,7 +50,7 @@ def exact_batch(
     patcher = Patcher(view, pairs, clean)
     with torch.no_grad():
         for stage in walk_difference(view, clean.writes, corrupt.writes):
-            for kind in "qkv" if stage.kind == "attn" else (stage.kind,):
+            for kind in view.graph.kinds(stage.layer, stage.kind):
                 readers = view.graph.inputs(stage.layer, kind)
                 for chunk in _chunks(stage, wanted[: len(stage.terms), readers], pairs, done):
                     for (writer, index), logits in zip(chunk.tolist(), patcher.logits(stage, kind, chunk), strict=True):
@@ -91,23 +89,25 @@ class Patcher:
         return self.view.model.unembed_resid(final[rows, last][:, None])[:, 0].unflatten(0, (n, -1))
 
     def _run_from(self, layer: int, kind: str, indices: Tensor, change: Float[Tensor, "rows pos d_model"]) -> Tensor:
+        """The last stream with the readers' inputs changed, from the first layer that must be computed again."""
+        start = self.view.graph.restart(layer)
         rows = torch.arange(len(change))
         heads = indices.repeat_interleave(len(self.pairs))
 
         def add(tensor: Tensor, hook: Any) -> Tensor:
             change_here = change.to(tensor.dtype)
-            if kind == "mlp":
+            if kind in ("mlp", "x"):
                 return tensor + change_here
             tensor[rows, :, heads] += change_here
             return tensor
 
         n = len(indices)
         mask = padding_mask(self.pairs)
-        with self.view.model.hooks(fwd_hooks=[(f"blocks.{layer}.{HOOKS[kind]}", add)]):
+        with self.view.model.hooks(fwd_hooks=[(self.view.reader_hook(layer, kind), add)]):
             return self.view.model(
-                self._stacked(self.clean.streams[layer], n),
+                self._stacked(self.clean.streams[start], n),
                 attention_mask=None if mask is None else self._stacked(mask, n),
-                start_at_layer=layer,
+                start_at_layer=start,
                 stop_at_layer=self.view.graph.n_layers,
             )
 

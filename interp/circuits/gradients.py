@@ -1,7 +1,9 @@
-"""Gradients at each reader's own input, before its norm, from gradients at q, k and v.
+"""Gradients at each reader's own input, before its norm.
 
 A query head's input x reaches it only through q = norm(x) W_Q, so the gradient there is that of q pulled back through W_Q and
-the norm's Jacobian at the clean point. It needs no copy of the residual stream per head in the forward pass.
+the norm's Jacobian at the clean point; likewise for k and v. It needs no copy of the residual stream per head in the forward
+pass. Mixers that make q, k and v in another way (through a latent, by a convolution) are given such copies instead, and the
+gradient is taken there.
 """
 
 from __future__ import annotations
@@ -65,27 +67,29 @@ def pull_back(
 
 @dataclass(frozen=True)
 class ReaderGradients:
-    """Gradients of the summed metric over real tokens: at q, k, v per layer, and at the inputs of MLPs and logits.
+    """Gradients of the summed metric over real tokens.
 
+    points: by layer and kind. "q", "k", "v" of layers that read linearly: at q, k, v themselves, [tokens, head, d_head]; of
+    others: at each head's own input, [tokens, head, d_model]; "x" and "mlp": at the input, [tokens, d_model].
+    logits: at the stream after the last block.
     streams: the residual stream before each block at the point of linearisation.
     """
 
     view: ModelView
-    heads: dict[str, list[PerHead]]
-    mlps: list[Stream]
+    points: dict[tuple[int, str], Float[Tensor, " tokens *axes"]]
     logits: Stream
     streams: list[Stream]
 
     def at(self, layer: int, kind: str, tokens: slice) -> Float[Tensor, "readers tokens d_model"]:
-        """At the inputs of one stage's readers ("attn": q, k, v in graph order; "mlp"; "logits"), for a slice of the tokens."""
-        dtype = self.view.dtype
+        """At the inputs of one stage's readers ("attn": all of the mixer's, in graph order; "mlp"; "logits"), for some tokens."""
         if kind == "logits":
-            return self.logits[None, tokens].to(dtype)
-        if kind == "mlp":
-            return self.mlps[layer][None, tokens].to(dtype)
+            return self.logits[None, tokens].to(self.view.dtype)
+        parts = {name: self.points[layer, name][tokens].to(self.view.dtype) for name in self.view.graph.kinds(layer, kind)}
+        if kind == "attn" and self.view.reads_linearly(layer):
+            return self._pulled_back(layer, parts, tokens)
+        return torch.cat([part[None] if part.dim() == 2 else part.transpose(0, 1) for part in parts.values()])
+
+    def _pulled_back(self, layer: int, parts: dict[str, PerHead], tokens: slice) -> Float[Tensor, "readers tokens d_model"]:
         norm = self.view.attention_norm(layer)
-        point = None if norm is None else norm_point(self.streams[layer][tokens].to(dtype), norm)
-        parts = [
-            pull_back(self.heads[name][layer][tokens].to(dtype), self.view.reader_weights(layer, name), point) for name in "qkv"
-        ]
-        return torch.cat(parts)
+        point = None if norm is None else norm_point(self.streams[layer][tokens].to(self.view.dtype), norm)
+        return torch.cat([pull_back(part, self.view.reader_weights(layer, kind), point) for kind, part in parts.items()])

@@ -18,8 +18,7 @@ from torch import Tensor
 from .access import ModelView
 from .circuit import Circuit
 from .contributions import Stage, Terms, Writes, walk
-from .exact import HOOKS
-from .runs import last_logits, padding_mask, plain_run, real_tokens, scale_norms, scattered
+from .runs import last_logits, mlp_layers, padding_mask, plain_run, real_tokens, scale_norms, scattered
 
 StageMeans = dict[tuple[int, str], Tensor]
 
@@ -42,7 +41,7 @@ class Fixed:
     n_prompts: int
 
     def stages(self, view: ModelView) -> Iterator[Stage]:
-        for layer, kind in stage_keys(view):
+        for layer, kind in view.graph.stages():
             yield Stage(layer, kind, self._terms(view, layer, kind))
 
     def _terms(self, view: ModelView, layer: int, kind: str) -> Float[Tensor, "writers tokens d_model"]:
@@ -57,16 +56,10 @@ Ablation = Patching | Fixed
 """Where the values of ablated edges come from: terms at every stage, broadcastable to [writers, tokens, d_model]."""
 
 
-def stage_keys(view: ModelView) -> list[tuple[int, str]]:
-    """All stages in order, as (layer, kind)."""
-    kinds = ("attn",) if view.graph.attn_only else ("attn", "mlp")
-    return [(layer, kind) for layer in range(view.graph.n_layers) for kind in kinds] + [(view.graph.n_layers, "logits")]
-
-
 def mean_terms(view: ModelView, batches: list[tuple[Tensor, Any]], per_position: bool) -> StageMeans:
     """Mean term of each writer over real tokens, [writers, 1, d_model], or over prompts, [writers, pos, d_model].
 
-    batches: (tokens, whatever says how they are padded and read). Only where norms rescale earlier terms do stages differ.
+    batches: (tokens, whatever says how they are padded and read). Only where earlier terms change on the way do stages differ.
     """
     sums: StageMeans = {}
     count = 0
@@ -74,7 +67,7 @@ def mean_terms(view: ModelView, batches: list[tuple[Tensor, Any]], per_position:
         writes = plain_run(view, tokens, reading).writes
         count += len(tokens) if per_position else writes.n_tokens
         for stage in walk(view, writes):
-            if view.rescales or stage.kind == "logits":
+            if view.terms_change or stage.kind == "logits":
                 total = stage.terms.unflatten(1, tokens.shape).sum(1) if per_position else stage.terms.sum(1, keepdim=True)
                 key = (stage.layer, stage.kind)
                 sums[key] = sums[key] + total if key in sums else total
@@ -101,16 +94,19 @@ class _CircuitRun:
         self.differences, self.n_known = torch.empty_like(self.terms.values), 0
         self.stage: tuple[int, str] | None = None
         self.corrections = self.terms.values[:0]
+        self.waiting = {layer for layer, norm in scale_norms(view) if norm == "ln1_post"}
         self.z: Tensor | None = None
 
     def hooks(self) -> list[tuple[str, Any]]:
         """Hooks for one pass: what every writer puts out, and the inputs of readers that lose an edge."""
+        norms = scale_norms(self.view)
         order = [("blocks.0.hook_resid_pre", self._input), ("blocks.*.attn.hook_z", self._heads)]
-        order += [] if self.graph.attn_only else [("blocks.*.hook_mlp_out", self._mlp)]
-        order += [(f"blocks.*.{norm}.hook_scale", self._scale) for norm in scale_norms(self.view)]
-        for port in self.graph.readers:
-            if port.index == 0 and port.kind in HOOKS and self._loses_edges(port.layer, port.kind):
-                order.append((f"blocks.{port.layer}.{HOOKS[port.kind]}", self._reader(port.layer, port.kind)))
+        order += [(f"blocks.{layer}.hook_mlp_out", self._mlp) for layer in mlp_layers(self.view)]
+        order += [(f"blocks.{layer}.{norm}.hook_scale", self._scale) for layer, norm in norms]
+        for layer, stage in self.graph.stages():
+            for kind in self.graph.kinds(layer, stage) if stage != "logits" else ():
+                if self._loses_edges(layer, kind):
+                    order.append((self.view.reader_hook(layer, kind), self._reader(layer, kind)))
         return order
 
     def corrected_final(self, final: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
@@ -126,7 +122,7 @@ class _CircuitRun:
         self.terms.put_input(self._real(tensor))
 
     def _heads(self, tensor: Tensor, hook: Any) -> None:
-        if "ln1_post" in scale_norms(self.view):
+        if hook.layer in self.waiting:
             self.z = self._real(tensor)  # the scale of the norm behind comes next
         else:
             self.terms.put_heads(hook.layer, self._real(tensor), None)
@@ -144,13 +140,13 @@ class _CircuitRun:
     def _reader(self, layer: int, kind: str) -> Any:
         def correct(tensor: Tensor, hook: Any) -> Tensor:
             correction = self._correction(layer, kind).to(tensor.dtype)
-            return tensor + (correction[:, :, 0] if kind == "mlp" else correction)
+            return tensor + (correction if kind in "qkv" else correction[:, :, 0])
 
         return correct
 
     def _correction(self, layer: int, kind: str) -> Float[Tensor, "batch pos readers d_model"]:
         """Sum over removed edges of ablated minus current term, for each reader of a kind."""
-        group = "attn" if kind in "qkv" else kind
+        group = kind if kind in ("mlp", "logits") else "attn"
         if self.stage != (layer, group):
             self._reach(layer, group)
         first, wanted = self.graph.inputs(layer, group).start, self.graph.inputs(layer, kind)
@@ -158,11 +154,11 @@ class _CircuitRun:
         return scattered(mine.transpose(0, 1), self.pairs)
 
     def _reach(self, layer: int, group: str) -> None:
-        """Advance to a stage: differences of the writers that are new, or of all where norms rescale, and all its corrections."""
+        """Advance to a stage: differences of the writers that are new, or of all where terms change, and all its corrections."""
         self.stage = (layer, group)
         theirs = next(stage for stage in self.ablated if (stage.layer, stage.kind) == self.stage).terms
         n = self.graph.n_upstream(layer, group)
-        new = slice(0 if self.view.rescales else self.n_known, n)
+        new = slice(0 if self.view.terms_change else self.n_known, n)
         torch.sub(theirs[new], self.terms.values[new], out=self.differences[new])
         self.n_known = n
         removed = self.removed[:n, self.graph.inputs(layer, group)].to(self.view.dtype)

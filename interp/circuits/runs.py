@@ -60,25 +60,33 @@ def gradient_run(
     def leaf(tensor: Tensor, hook: Any) -> Tensor:
         return (tensor if start is None else start).detach().requires_grad_()
 
-    def own_copy(tensor: Tensor, hook: Any) -> None:
-        """An edited hook point hands on a copy, which only the MLP reads: its gradient leaves out the residual stream's."""
-
-    reader_names = {name: _each(view, f"attn.hook_{name}") for name in "qkv"}
-    reader_names["mlp"] = [] if view.graph.attn_only else _each(view, "hook_mlp_in")
-    wanted = [name for names in reader_names.values() for name in names]
-    edits = [(INPUT, leaf), *((name, own_copy) for name in reader_names["mlp"])]
-    kept = _write_names(view) + _each(view, "hook_resid_pre") + wanted
+    points = gradient_points(view)
+    kept = _write_names(view) + _each(view, "hook_resid_pre") + list(points.values())
     with torch.enable_grad(), frozen_parameters(view.model):
-        with view.model.hooks(fwd_hooks=edits):
+        with view.model.hooks(fwd_hooks=[(INPUT, leaf)]):
             final, cache = _forward(view, pairs.clean, pairs, kept, detach=False)
         logits = last_logits(view, final, pairs)
         values = metric(logits, pairs, logits.detach() if reference is None else reference)
-        found = _gradients(values, {"final": final, **{name: cache[name] for name in wanted}})
-    heads = {kind: [real_tokens(found[name], pairs) for name in reader_names[kind]] for kind in "qkv"}
-    mlps = [real_tokens(found[name], pairs) for name in reader_names["mlp"]]
+        found = _gradients(values, {"final": final, **{name: cache[name] for name in points.values()}})
+    at_points = {place: real_tokens(found[name], pairs) for place, name in points.items()}
     streams = [real_tokens(cache[name].detach(), pairs) for name in _each(view, "hook_resid_pre")]
-    gradients = ReaderGradients(view, heads, mlps, real_tokens(found["final"], pairs), streams)
+    gradients = ReaderGradients(view, at_points, real_tokens(found["final"], pairs), streams)
     return GradientRun(_writes(view, cache, pairs), gradients, logits.detach(), values.detach())
+
+
+def gradient_points(view: ModelView) -> dict[tuple[int, str], str]:
+    """The hook where the gradient of each layer's readers of a kind is taken.
+
+    A hook at an input hands on a copy that only its reader reads, so the gradient there leaves out the residual stream's own.
+    """
+    points = {}
+    for layer, stage in view.graph.stages():
+        if stage == "logits":
+            continue
+        for kind in view.graph.kinds(layer, stage):
+            direct = stage == "attn" and view.reads_linearly(layer)
+            points[layer, kind] = f"blocks.{layer}.attn.hook_{kind}" if direct else view.reader_hook(layer, kind)
+    return points
 
 
 def _gradients(values: Values, points: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -112,37 +120,38 @@ def _each(view: ModelView, hook: str) -> list[str]:
 
 def _write_names(view: ModelView) -> list[str]:
     names = [INPUT, *_each(view, "attn.hook_z")]
-    names += [] if view.graph.attn_only else _each(view, "hook_mlp_out")
-    for norm in scale_norms(view):
-        names += _each(view, f"{norm}.hook_scale")
-    return names
+    names += [f"blocks.{layer}.hook_mlp_out" for layer in mlp_layers(view)]
+    return names + [f"blocks.{layer}.{norm}.hook_scale" for layer, norm in scale_norms(view)]
 
 
-def scale_norms(view: ModelView) -> list[str]:
-    """Norms whose scale decides what a writer's term is."""
-    if view.model.cfg.norm == "none":
-        return []
-    if view.block_order == "sandwich":
-        return ["ln1_post"]
-    if view.block_order == "post":
-        return ["ln1"] if view.graph.attn_only else ["ln1", "ln2"]
-    return []
+def mlp_layers(view: ModelView) -> list[int]:
+    """Layers that have an MLP."""
+    return [number for number, layer in enumerate(view.graph.layers) if layer.mlp]
+
+
+def scale_norms(view: ModelView) -> list[tuple[int, str]]:
+    """Norms whose scale decides what a writer's term is, as (layer, name)."""
+    found = []
+    for number, layer in enumerate(view.graph.layers):
+        order = view.order(number)
+        names = ["ln1_post"] if order.behind else []
+        names += (["ln1", "ln2"] if layer.mlp else ["ln1"]) if order.rescales else []
+        found += [(number, name) for name in names if view.norm(number, name) is not None]
+    return found
 
 
 def _writes(view: ModelView, cache: Mapping[str, Tensor], pairs: Any) -> Writes:
     def real(name: str) -> Tensor:
         return real_tokens(cache[name].detach(), pairs).to(view.dtype)
 
-    layers, norms = range(view.graph.n_layers), scale_norms(view)
+    layers = range(view.graph.n_layers)
     heads = [real(f"blocks.{layer}.attn.hook_z") for layer in layers]
+    mlps = [real(f"blocks.{layer}.hook_mlp_out") if view.graph.layers[layer].mlp else None for layer in layers]
     bias: list[Tensor | None] = [None for _ in layers]
-    if "ln1_post" in norms:
-        one_over = [1 / real(f"blocks.{layer}.ln1_post.hook_scale") for layer in layers]
-        heads = [z * factor[:, None] for z, factor in zip(heads, one_over, strict=True)]
-        bias = [*one_over]
-    mlps = [] if view.graph.attn_only else [real(f"blocks.{layer}.hook_mlp_out") for layer in layers]
-    block_norms = [norm for norm in norms if norm != "ln1_post"]
-    scales = {(layer, norm): real(f"blocks.{layer}.{norm}.hook_scale") for layer in layers for norm in block_norms}
+    scales = {key: real(f"blocks.{key[0]}.{key[1]}.hook_scale") for key in scale_norms(view)}
+    for layer in layers:
+        if (scale := scales.pop((layer, "ln1_post"), None)) is not None:
+            heads[layer], bias[layer] = heads[layer] / scale[:, None], 1 / scale
     return Writes(real(INPUT), heads, bias, mlps, scales)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -53,6 +53,9 @@ class ScoreRecord:
     additive: bool = True
     """Whether a writer's outgoing EAP scores sum to its attribution-patching score, and the input's outgoing EAP-IG scores to
     the change of the metric, up to the error of integration. False for post-norm blocks: their norm scales are taken as given."""
+
+    note: str = ""
+    """Which layers are not read as attention is, and why; empty where all are."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -133,9 +136,13 @@ class EdgeScores:
         return self.values.sum(1)
 
     def head_scores(self) -> Float[Tensor, "layer head"]:
-        """`node_scores` of the attention heads."""
-        nodes = self.node_scores()
-        return torch.stack([nodes[self.graph.heads(layer)] for layer in range(self.graph.n_layers)])
+        """`node_scores` of the attention heads; NaN where a layer has fewer than the largest."""
+        nodes, graph = self.node_scores(), self.graph
+        table = nodes.new_full((graph.n_layers, graph.n_heads), math.nan)
+        for layer in range(graph.n_layers):
+            own = nodes[graph.heads(layer)]
+            table[layer, : len(own)] = own
+        return table
 
     def by_node(self) -> dict[str, dict[str, float]]:
         """Scores between nodes, {writer: {reader's node: score}}: the q, k and v edges of one head, or KV group, summed."""
@@ -150,6 +157,8 @@ class EdgeScores:
         graph = self.graph
         if graph.grouped:
             raise CircuitError(f"these scores are grouped already, with {graph.n_kv_heads} KV heads.")
+        if not graph.is_uniform:
+            raise CircuitError("scores can be grouped where all layers have the same heads, and those of this graph differ.")
         target = Graph(graph.n_layers, graph.n_heads, n_kv_heads, graph.parallel, graph.attn_only)
         values = self.values.new_zeros(len(target.writers), len(target.readers))
         for layer, kind in {(port.layer, port.kind) for port in graph.readers}:

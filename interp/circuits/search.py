@@ -103,8 +103,9 @@ def prune(circuit: Circuit, ablation: str = "patching") -> Circuit:
     dropping its edges would change what the circuit does, and CircuitError says which edge that is; edges that merely lead
     nowhere are dropped under every ablation.
 
-    In sandwich and post-norm blocks a norm behind the heads divides all of them by one scale, so a head outside every path
-    still moves the others a little, and pruning is exact only up to that.
+    Where a norm divides all heads by one scale (behind the attention in sandwich, output-norm and post-norm blocks, over all
+    queries or keys, over groups of outputs), a head outside every path still moves the others a little, and pruning is exact
+    only up to that.
     """
     check_type("circuit", circuit, Circuit)
     if ablation not in ABLATIONS:

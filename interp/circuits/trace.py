@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from .exact import exact_batch, wanted_edges
 from .metrics import Metric, MetricFunction, resolve_metric
 from .scores import EdgeScores, ScoreRecord
 
+logger = logging.getLogger(__name__)
 METHODS = ("eap", "eap-ig", "exact")
 
 
@@ -55,6 +57,8 @@ def trace_circuit(
     In post-norm blocks every norm rescales what earlier writers put into the stream. There a writer's term takes each run's own
     norm scales as given, so a writer's outgoing EAP scores do not sum to its attribution-patching score, and the input's
     outgoing EAP-IG scores not to the change of the metric, however many the steps; the record then says `additive=False`.
+    A mixer whose queries, keys and values are not read apart, such as a recurrent one, has one reader <x>; `record.note` and the
+    log say in which layers.
     Raises CircuitError for an unknown metric or method, for edges that do not exist, for pairs without the answers that the
     metric needs, when no corrupt prompt differs from its clean one, and when all scores of a gradient method are 0.
     """
@@ -64,6 +68,8 @@ def trace_circuit(
         raise CircuitError(f"readers and edges choose what method 'exact' patches; method {method!r} scores all edges at once.")
     path_points(steps, rule)
     view, resolved = ModelView.of(model), resolve_metric(metric)
+    if view.note:
+        logger.info("trace_circuit: %s", view.note)
     check_pairs(pairs, resolved, model.cfg)
     check_differs(pairs)
     with torch.inference_mode(False), torch.no_grad():
@@ -123,10 +129,11 @@ class _Job:
             metric_corrupt=float(totals.corrupt.mean()),
             model=model_name(self.view.model),
             d_model=cfg.d_model,
-            dtype=str(self.view.model.blocks[0].attn.W_Q.dtype).removeprefix("torch."),
+            dtype=str(self.view.model.blocks[0].attn.W_O.dtype).removeprefix("torch."),
             prepend_bos=self.pairs.prepend_bos,
             prompts=self.pairs.record(),
             additive=not self.view.rescales,
+            note=self.view.note,
             **fields,
         )
 

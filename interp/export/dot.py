@@ -1,8 +1,8 @@
 """circuit.dot: text that any Graphviz draws, layers from bottom to top. Writing it needs no Graphviz.
 
 Blue edges have positive scores (corrupting them raises the metric), orange ones negative; width follows magnitude. Queries are
-solid, keys dashed, values dotted, edges into MLPs and logits solid. A key/value head shared by a group is a small box that
-points to the heads it serves.
+solid, keys dashed, values dotted, edges into MLPs, logits and whole mixers solid. A key/value head shared by a group, and a
+mixer with one reader, is a small box that points to the heads it serves.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from pathlib import Path
 
 from ..circuits import Circuit, EdgeScores, Graph
 from ..circuits.circuit import node_names
+from ..circuits.layers import KINDS
 from ..run import write_text
 from .scored import ScoredCircuit, joined
 
 # Blue and orange, which colour-blind readers tell apart: those of the circuit page.
 POSITIVE, NEGATIVE, NEUTRAL = "#1769b5", "#c75300", "#8c8c8c"
-STYLES = {"q": "solid", "k": "dashed", "v": "dotted", "mlp": "solid", "logits": "solid"}
+STYLES = {"q": "solid", "k": "dashed", "v": "dotted", "x": "solid", "mlp": "solid", "logits": "solid"}
 WIDEST = 6.0
 """Points of the edge with the largest magnitude."""
 
@@ -45,7 +46,7 @@ def write_dot(path: str | Path, scores: EdgeScores, circuit: Circuit | None = No
 
 
 def _nodes(both: ScoredCircuit) -> Iterable[str]:
-    """One rank per sublayer, kept in order by invisible edges: input, a layer's KV groups, its heads, its MLP, ..., logits."""
+    """One rank per sublayer, kept in order by invisible edges: input, a layer's KV groups (or mixer), heads, MLP, ..., logits."""
     present = set(both.circuit.nodes)
     ranks: dict[str, list[str]] = {}
     for name in (name for name in node_names(both.scores.graph) if name in present):
@@ -66,6 +67,8 @@ def _rank(name: str) -> str:
 def _look(name: str) -> str:
     if ".g" in name:
         return f'label={_quoted(name.replace(".g", " KV"))}, fontsize=9, shape=box, style="filled", fillcolor="#e8e8e8"'
+    if name.startswith("a") and "." not in name:
+        return f'label={_quoted(f"mixer {name[1:]}")}, fontsize=9, shape=box, style="filled", fillcolor="#e8e8e8"'
     if name.startswith("m"):
         return f"label={_quoted(f'MLP {name[1:]}')}"
     if name.startswith("a"):
@@ -92,12 +95,15 @@ def _edges(both: ScoredCircuit) -> Iterable[str]:
 def _parts(both: ScoredCircuit) -> Iterable[str]:
     graph: Graph = both.scores.graph
     nodes = set(both.circuit.nodes)
-    for name in (name for name in both.circuit.nodes if ".g" in name):
-        layer, group = name[1:].split(".g")
-        first = int(group) * graph.group_size
-        for head in range(first, first + graph.group_size):
-            if f"a{layer}.h{head}" in nodes:
-                yield f'  "{name}" -> "a{layer}.h{head}" [color="{NEUTRAL}", arrowhead=none, penwidth=0.7];'
+    fed: dict[str, dict[str, None]] = {}
+    for row, reader in enumerate(graph.readers):
+        name = graph.head_of(reader)
+        if reader.kind in KINDS and name in nodes:
+            heads = (graph.writers[writer].name for writer in graph.feeds[row].nonzero()[:, 0].tolist())
+            fed.setdefault(name, {}).update(dict.fromkeys(head for head in heads if head in nodes and head != name))
+    for name in (name for name in both.circuit.nodes if name in fed):
+        for head in fed[name]:
+            yield f'  "{name}" -> "{head}" [color="{NEUTRAL}", arrowhead=none, penwidth=0.7];'
 
 
 def _caption(both: ScoredCircuit) -> str:

@@ -5,7 +5,8 @@
      "method", "metric", "difference", "ungrouped", "n_pairs", ...}
 
 All edges of the graph are listed, in the circuit or not, with signed scores. The last two `cfg` entries and the record are
-additions; files without them are read as those of a model whose query heads each have their own key and value.
+additions; files without them are read as those of a model whose query heads each have their own key and value. Where layers
+differ, or read otherwise, `cfg` holds "layers" too: each layer's heads, and by kind the heads that each of its readers feeds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 
 from ..circuits import Circuit, CircuitError, EdgeScores, Graph
 from ..run import read_json, write_text
-from .scored import ScoredCircuit, joined, rebuilt
+from .scored import ScoredCircuit, graph_layers, graph_of_layers, joined, rebuilt
 
 
 def to_mib(scores: EdgeScores, circuit: Circuit | None = None) -> dict[str, Any]:
@@ -38,6 +39,7 @@ def to_mib(scores: EdgeScores, circuit: Circuit | None = None) -> dict[str, Any]
             "d_model": record.pop("d_model"),
             "n_kv_heads": graph.n_kv_heads,
             "attn_only": graph.attn_only,
+            **graph_layers(graph),
         },
         "nodes": {name: {"in_graph": name in nodes} for name in [port.name for port in graph.writers] + ["logits"]},
         "edges": {
@@ -80,6 +82,8 @@ def _part(data: Mapping[str, Any], field: str) -> Mapping[str, Any]:
 
 
 def _graph(cfg: Mapping[str, Any], edges: Mapping[str, Any]) -> Graph:
+    if "layers" in cfg:
+        return graph_of_layers(cfg["layers"])
     try:
         n_heads = int(cfg["n_heads"])
         attn_only = bool(cfg.get("attn_only", not any("->m" in name for name in edges)))

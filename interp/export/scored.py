@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..circuits import Circuit, CircuitError, EdgeScores, Graph, ScoreRecord
+from ..circuits import Circuit, CircuitError, EdgeScores, Graph, Layer, ScoreRecord
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,18 @@ class ScoredCircuit:
 def joined(scores: EdgeScores, circuit: Circuit | None) -> ScoredCircuit:
     """Scores with a circuit, or with all edges where none is given."""
     return ScoredCircuit(scores, Circuit.full(scores.graph) if circuit is None else circuit)
+
+
+def graph_layers(graph: Graph) -> dict[str, Any]:
+    """{"layers": ...} as plain data, or nothing for a graph of equal layers of attention, which its sizes describe."""
+    return {} if graph.is_uniform else {"layers": [layer.to_dict() for layer in graph.layers]}
+
+
+def graph_of_layers(layers: Any) -> Graph:
+    """The graph of what `graph_layers` gave. Raises CircuitError for anything else."""
+    if not isinstance(layers, list | tuple):
+        raise CircuitError(f"the layers of a circuit file must be a list, got {type(layers).__name__}.")
+    return Graph.of_layers(Layer.from_dict(layer) for layer in layers)
 
 
 def rebuilt(

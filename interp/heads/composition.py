@@ -8,6 +8,7 @@ is for patching to say. Rotary positions are left out, as they make W_QK depend 
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -16,8 +17,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..errors import WeightsError
+from ..protocol import model_name
 from ..results import Result
 from ..run import generator
+from .layers import LeftOut, log_left_out
 from .weights import HeadWeights, head_weights
 
 Kind = Literal["q", "k", "v"]
@@ -74,7 +78,8 @@ def random_composition(d_model: int, d_head: int, *, n_heads: int = 16, seed: in
 class CompositionScores(Result):
     """Composition between all pairs of heads of a model; NaN where the earlier head is not in an earlier layer."""
 
-    schema: ClassVar[str] = "composition/1"
+    schema: ClassVar[str] = "composition/2"
+    records: ClassVar[dict[str, type]] = {"left_out": LeftOut}
     axes: ClassVar[dict[str, tuple[str, ...]]] = dict.fromkeys("qkv", PAIR_AXES)
 
     model: str
@@ -83,6 +88,8 @@ class CompositionScores(Result):
     v: Float[Tensor, "layer head layer head"]
     baseline: float
     """Mean score of random heads of the same shape."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Layers without W_Q, W_K, W_V or W_O, whose scores are NaN."""
 
     def top(self, kind: Kind, n: int = 10) -> list[tuple[str, str, float]]:
         """The n highest-scoring pairs by one reader: (earlier head, later head, score), heads named "layer.head"."""
@@ -97,16 +104,31 @@ def composition_scores(model: Any, *, seed: int = 0) -> CompositionScores:
     """Composition of every earlier head with every later one, gains folded in, grouped key/value heads expanded.
 
     Costs about 6 L^2 H^2 d_head^2 d_model operations: ten seconds for 270 heads of width 64. `seed` draws the random baseline.
-    Raises WeightsError for a model that does not show its weights.
+    Layers that do not show their weights are left out. Raises WeightsError for a model where all are such.
     """
-    weights = [head_weights(model, layer) for layer in range(model.cfg.n_layers)]
-    n_heads, d_model, d_head = weights[0].W_Q.shape
-    scores = {kind: torch.full((len(weights), n_heads) * 2, math.nan) for kind in "qkv"}
-    for late in range(len(weights)):
-        for early in range(late):
-            pair = composition(weights[early], weights[late])
-            for kind, table in scores.items():
-                table[early, :, late] = getattr(pair, kind).cpu()
-    from ..protocol import model_name
+    weights, left_out = _shown_weights(model)
+    log_left_out("composition_scores", left_out)
+    n_layers, n_heads = model.cfg.n_layers, max(len(each.W_Q) for each in weights.values())
+    scores = {kind: torch.full((n_layers, n_heads) * 2, math.nan) for kind in "qkv"}
+    for early, late in itertools.combinations(weights, 2):
+        pair = composition(weights[early], weights[late])
+        for kind, table in scores.items():
+            found = getattr(pair, kind).cpu()
+            table[early, : found.shape[0], late, : found.shape[1]] = found
+    _, d_model, d_head = next(iter(weights.values())).W_Q.shape
+    baseline = random_composition(d_model, d_head, seed=seed)
+    return CompositionScores(model_name(model), **scores, baseline=baseline, left_out=left_out)
 
-    return CompositionScores(model_name(model), **scores, baseline=random_composition(d_model, d_head, seed=seed))
+
+def _shown_weights(model: Any) -> tuple[dict[int, HeadWeights], tuple[LeftOut, ...]]:
+    """The weights of every layer that shows them, and the other layers. Raises WeightsError where none does."""
+    weights: dict[int, HeadWeights] = {}
+    failures: dict[int, WeightsError] = {}
+    for layer in range(model.cfg.n_layers):
+        try:
+            weights[layer] = head_weights(model, layer)
+        except WeightsError as error:
+            failures[layer] = error
+    if not weights:
+        raise failures[0]
+    return weights, tuple(LeftOut(layer, "composition", str(error)) for layer, error in failures.items())

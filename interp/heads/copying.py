@@ -31,7 +31,7 @@ def copy_readout(
     unembedded = W_U.T[tokens] - W_U.mean(1)
     weights = targets.to(unembedded.dtype)
     weights = weights / weights.sum(-1, keepdim=True).clamp(min=1)
-    readout = torch.einsum("bqk,bkd->bqd", weights, unembedded)
+    readout = torch.einsum("bqk,bkd->bqd", weights, unembedded) * getattr(model.cfg, "logit_scale", 1.0)
     return norm_fold(model, getattr(model, "ln_final", None)).before(readout[..., None])[..., 0]
 
 
@@ -40,12 +40,15 @@ def can_measure_copying(model: Any, layers: tuple[int, ...]) -> bool:
     cfg = model.cfg
     if not is_causal(model) or getattr(cfg, "block", "pre") == "post" or getattr(cfg, "d_vocab_out", cfg.d_vocab) != cfg.d_vocab:
         return False
+    if getattr(cfg, "head", "lm") != "lm" or not {f"blocks.{layer}.attn.hook_z" for layer in layers} <= hook_names(model):
+        return False
     try:
         vocabulary_weights(model)
-        output_weights(model, layers[0])
+        for layer in layers:
+            output_weights(model, layer)
     except WeightsError:
         return False
-    return f"blocks.{layers[0]}.attn.hook_z" in hook_names(model)
+    return True
 
 
 class CopyingMeter:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from .causal import Head, copying_ablations
@@ -28,10 +28,12 @@ class Evidence:
     baselines: Float[Tensor, "score layer head"]
     columns: dict[str, Float[Tensor, "layer head"]]
     """The copying columns, by name."""
+    nameable: Bool[Tensor, "layer head"]
+    """Heads whose pattern is a share of attention, which labels speak of: no weight negative, no row over 1."""
 
     def heads(self) -> list[Head]:
-        """All measured heads, in order."""
-        return [(layer, head) for layer in self.layers for head in range(self.baselines.shape[-1])]
+        """All heads that may be labelled, in order."""
+        return [(self.layers[row], head) for row, head in self.nameable.nonzero().tolist()]
 
     def of(self, head: Head) -> Measured:
         """The numbers of one head."""
@@ -48,7 +50,8 @@ class Evidence:
         """
         blank = torch.full_like(self.baselines[0], math.nan)
         columns = {"ablation_effect": blank, "ablation_effect_error": blank.clone()}
-        if sequences.distances and can_measure_copying(model, self.layers):
+        layers = tuple(dict.fromkeys(layer for layer, _ in self.heads()))
+        if sequences.distances and layers and can_measure_copying(model, layers):
             batch = max(sequences.batches, key=lambda batch: batch.distance or 0)
             for (layer, head), effect in copying_ablations(model, batch, self._undecided(thresholds)).items():
                 row = self.layers.index(layer)

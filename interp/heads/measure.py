@@ -7,7 +7,7 @@ that the order and size of batches do not matter.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,16 +16,21 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..errors import InterpError
 from ..precision import widened
 from ..protocol import hook_names, is_causal
 from . import metrics
 from .copying import CopyingMeter, can_measure_copying
+from .layers import n_heads_of, signed_pattern
 from .patterns import first_position, target_mass
 from .sequences import Batch
 
 # Bfloat16 patterns differ from the softmax of their scores by up to a hundredth.
 SOFTMAX_TOLERANCE = 0.02
+DISTRIBUTION_COLUMNS = (
+    *("entropy", "effective_tokens", "normalized_entropy", "normalized_entropy_no_first", "first_only_rows"),
+    *("logit_std", "freezing_ratio", "uniformity_error", "linearity_error"),
+)
+"""What is measured of rows that are distributions over keys, and of no others."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +54,17 @@ class Tally:
         return cls(values.double().where(counted, 0.0).sum((0, 2)).cpu(), counted.sum((0, 2)).cpu())
 
     @classmethod
+    def nothing(cls, n_heads: int) -> Tally:
+        """No row of any head, so that means are NaN."""
+        return cls(torch.zeros(n_heads, dtype=torch.float64), torch.zeros(n_heads, dtype=torch.long))
+
+    @classmethod
     def stack(cls, tallies: Iterable[Tally]) -> Tally:
-        """Tallies of several layers as one with the axes [layer, head]."""
+        """Tallies of several layers as one with the axes [layer, head]; heads that a layer lacks have no row."""
         tallies = list(tallies)
-        return cls(torch.stack([tally.total for tally in tallies]), torch.stack([tally.count for tally in tallies]))
+        most = max(len(tally.total) for tally in tallies)
+        padded = [[F.pad(part, (0, most - len(part))) for part in (tally.total, tally.count)] for tally in tallies]
+        return cls(*(torch.stack(parts) for parts in zip(*padded, strict=True)))
 
 
 @dataclass
@@ -71,11 +83,12 @@ class Measurement:
 
 
 @torch.no_grad()
-def measure(model: Any, batch: Batch, layers: tuple[int, ...]) -> Measurement:
+def measure(model: Any, batch: Batch, layers: tuple[int, ...], without: Collection[int] = ()) -> Measurement:
     """Run the model once on a batch and reduce every head of these layers to tallies.
 
-    Raises InterpError for a model without pattern hooks in these layers.
+    without: those of them that have no pattern; their tallies run over no row.
     """
+    rows, layers = layers, tuple(layer for layer in layers if layer not in without)
     device = _device(model)
     batch = Batch(batch.tokens.to(device), batch.kept.to(device), batch.bos_token_id, batch.distance)
     targets = batch.targets()
@@ -84,11 +97,16 @@ def measure(model: Any, batch: Batch, layers: tuple[int, ...]) -> Measurement:
     hooks = reducer.hooks(model, layers) + ([] if meter is None else meter.hooks())
     mask = {"attention_mask": batch.kept.long()} if batch.is_padded else {}
     logits = model.run_with_hooks(batch.tokens, fwd_hooks=hooks, **mask)
-    columns = {name: Tally.stack(reducer.tallies[layer][name] for layer in layers) for name in reducer.tallies[layers[0]]}
+    tallies = reducer.tallies
     if meter is not None:
-        columns |= _copying_tallies(meter, layers, targets["induction"])
-    source = "scores" if all(reducer.scores_agree.values()) else "pattern"
-    return Measurement(columns, source, half_losses(model, logits, batch))
+        found = _copying_tallies(meter, layers, targets["induction"])
+        tallies = {layer: tallies[layer] | found[layer] for layer in layers}
+    empty = {layer: Tally.nothing(n_heads_of(model, layer)) for layer in without}
+    columns = {
+        name: Tally.stack(empty[layer] if layer in empty else tallies[layer][name] for layer in rows)
+        for name in tallies[layers[0]]
+    }
+    return Measurement(columns, reducer.logits_from, half_losses(model, logits, batch))
 
 
 def _device(model: Any) -> torch.device:
@@ -105,40 +123,56 @@ class LayerReducer:
         self.scores_agree: dict[int, bool] = {}
         self._scores: Tensor | None = None
 
+    @property
+    def logits_from(self) -> str:
+        """ "scores", or "pattern" where a layer's scores do not explain its pattern."""
+        return "scores" if all(self.scores_agree.values()) else "pattern"
+
     def hooks(self, model: Any, layers: tuple[int, ...]) -> list[tuple[str, Any]]:
         """Forward hooks on scores and pattern of these layers."""
         names, hooks = hook_names(model), []
         for layer in layers:
             pattern, scores = f"blocks.{layer}.attn.hook_pattern", f"blocks.{layer}.attn.hook_attn_scores"
-            if names and pattern not in names:
-                raise InterpError(f"layer {layer} has no attention pattern to measure: the model has no hook '{pattern}'.")
             if scores in names:
                 hooks.append((scores, self._keep_scores))
-            hooks.append((pattern, self._reduce(layer)))
+            selects = f"blocks.{layer}.attn.hook_selection" in names
+            hooks.append((pattern, self._reduce(layer, signed_pattern(model, layer), selects)))
         return hooks
 
     def _keep_scores(self, scores: Tensor, hook: Any) -> None:
         self._scores = scores.detach()
 
-    def _reduce(self, layer: int) -> Any:
+    def _reduce(self, layer: int, signed: bool, selects: bool) -> Any:
+        """selects: which keys a query sees is for the layer to choose, so a target that it does not choose is one it misses."""
+
         def reduce(pattern: Tensor, hook: Any) -> None:
             scores, self._scores = self._scores, None
             pattern = widened(pattern.detach())
-            agree = scores is not None and scores_explain(scores, pattern)
+            agree = scores is not None and not signed and scores_explain(scores, pattern)
+            visible = self._visible(scores, pattern, agree)
+            reachable = self._visible(None, pattern, agree=False) if selects else visible
+            tallies = mass_tallies(pattern, reachable, self.targets)
+            if signed:
+                self.tallies[layer] = tallies | {name: Tally.nothing(pattern.shape[1]) for name in DISTRIBUTION_COLUMNS}
+                return
             self.scores_agree[layer] = agree
-            visible = self._visible(scores if agree else None, pattern)
             logits = widened(scores) if agree and scores is not None else _log_pattern(pattern, visible)
-            self.tallies[layer] = reduce_layer(pattern, logits, visible, self.batch, self.targets)
+            self.tallies[layer] = tallies | distribution_tallies(pattern, logits, visible, self.batch)
 
         return reduce
 
-    def _visible(self, scores: Tensor | None, pattern: Tensor) -> Tensor:
-        """Keys that each query may attend: what the scores leave unmasked, or else what causality allows; real tokens only."""
+    def _visible(self, scores: Tensor | None, pattern: Tensor, agree: bool) -> Tensor:
+        """Keys that each query may attend, real tokens only: what the scores leave unmasked, and, where they do not explain the
+        pattern, also what causality allows."""
         kept = self.batch.kept[:, None, :, None] & self.batch.kept[:, None, None, :]
-        if scores is not None:
-            return metrics.visible_keys(scores) & kept
-        visible = torch.ones_like(pattern, dtype=torch.bool)
-        return (visible.tril() if self.causal else visible) & kept
+        visible = kept.expand_as(pattern)
+        if not agree and self.causal:
+            visible = visible.tril()
+        if scores is None or scores.shape != pattern.shape:
+            return visible
+        unmasked = metrics.visible_keys(scores)
+        weight_is_inside = not bool((pattern.masked_fill(unmasked, 0.0) * kept).any())
+        return visible & unmasked if agree or weight_is_inside else visible
 
 
 def scores_explain(scores: Float[Tensor, "batch head query key"], pattern: Float[Tensor, "batch head query key"]) -> bool:
@@ -146,6 +180,8 @@ def scores_explain(scores: Float[Tensor, "batch head query key"], pattern: Float
 
     Some models keep part of the softmax for a learned sink; rows are compared after normalising.
     """
+    if scores.shape != pattern.shape:
+        return False
     last = int(pattern[0].sum((0, 2)).nonzero().max()) if bool((pattern[0] > 0).any()) else 0
     row = widened(scores[0, :, last]).softmax(-1)
     return bool((row - metrics.normalised(pattern[0, :, last])).abs().nan_to_num(0.0).max() < SOFTMAX_TOLERANCE)
@@ -157,23 +193,30 @@ def _log_pattern(pattern: Tensor, visible: Tensor) -> Tensor:
     return pattern.log().masked_fill(underflowed, math.nan)
 
 
-def reduce_layer(
+def mass_tallies(
     pattern: Float[Tensor, "batch head query key"],
-    logits: Float[Tensor, "batch head query key"],
     visible: Bool[Tensor, "batch head query key"],
-    batch: Batch,
     targets: dict[str, Bool[Tensor, "batch query key"]],
 ) -> dict[str, Tally]:
-    """Every column of one layer, per head. Padded rows and keys enter neither sums nor counts."""
+    """Weight on the targets, the same for an even head, and the sum of whole rows, per head. Padding enters nowhere."""
     tallies = {}
     for name, mask in targets.items():
         mass = target_mass(pattern, mask, visible)
         tallies[name] = Tally.of_rows(mass.mass, mass.has_target)
         tallies[f"{name}_baseline"] = Tally.of_rows(mass.uniform, mass.has_target)
-    n_keys = visible.sum(-1)
-    inside = pattern.masked_fill(~visible, 0.0)
-    tallies |= _entropy_tallies(inside, n_keys)
-    tallies |= _entropy_without_first(inside, visible, batch)
+    row_sum = pattern.masked_fill(~visible, 0.0).sum(-1)
+    return tallies | {"row_sum": Tally.of_rows(row_sum, visible.any(-1))}
+
+
+def distribution_tallies(
+    pattern: Float[Tensor, "batch head query key"],
+    logits: Float[Tensor, "batch head query key"],
+    visible: Bool[Tensor, "batch head query key"],
+    batch: Batch,
+) -> dict[str, Tally]:
+    """`DISTRIBUTION_COLUMNS` of one layer, per head. Padded rows and keys enter neither sums nor counts."""
+    n_keys, inside = visible.sum(-1), pattern.masked_fill(~visible, 0.0)
+    tallies = _entropy_tallies(inside, n_keys) | _entropy_without_first(inside, visible, batch)
     return tallies | _logit_tallies(inside, logits, visible, n_keys)
 
 
@@ -211,13 +254,18 @@ def _logit_tallies(inside: Tensor, logits: Tensor, visible: Tensor, n_keys: Tens
     return {name: Tally.of_rows(values, (n_keys >= 2) & ~values.isnan()) for name, values in columns.items()}
 
 
-def _copying_tallies(meter: CopyingMeter, layers: tuple[int, ...], targets: Bool[Tensor, "batch query key"]) -> dict[str, Tally]:
-    """The copying effect and its square, for the mean and its standard error, over rows with an induction target."""
+def _copying_tallies(
+    meter: CopyingMeter, layers: tuple[int, ...], targets: Bool[Tensor, "batch query key"]
+) -> dict[int, dict[str, Tally]]:
+    """By layer, the copying effect and its square, for the mean and its standard error, over rows with an induction target."""
     counted = targets.any(-1)[:, None]
     effects = {layer: meter.effects(layer) for layer in layers}
     return {
-        "copying_effect": Tally.stack(Tally.of_rows(effects[layer], counted) for layer in layers),
-        "copying_effect_squared": Tally.stack(Tally.of_rows(effects[layer].double() ** 2, counted) for layer in layers),
+        layer: {
+            "copying_effect": Tally.of_rows(effect, counted),
+            "copying_effect_squared": Tally.of_rows(effect.double() ** 2, counted),
+        }
+        for layer, effect in effects.items()
     }
 
 

@@ -19,12 +19,16 @@ from ..errors import InterpError, WeightsError, whole_numbers
 from ..protocol import HookedModel, model_name
 from ..run import progress as progress_bar
 from .labelling import Evidence
+from .layers import LeftOut, log_left_out, mixer_of, n_heads_of, signed_pattern, unmeasurable
 from .measure import Measurement, measure
 from .patterns import TARGETS
 from .roles import HeadLabel, Thresholds
 from .scores_result import COLUMNS, HeadScores
 from .sequences import Sequences, given_sequences, repeated_sequences
 from .weights import copying_scores
+
+LARGEST_ROW = 1.02
+"""Rows of attention that sum to more, bfloat16 rounding allowed for, are no shares of it, and labels do not apply."""
 
 
 def head_scores(
@@ -54,21 +58,37 @@ def head_scores(
     layers: the layers to measure; None means all.
     progress: show a bar; None shows one on a terminal only.
 
-    Every column is the mean over query rows that it is defined on, then over distances. Raises PromptError for tokens that do
-    not fit, InterpError for a bad seed, unknown layers or a model without attention patterns.
+    Every column is the mean over query rows that it is defined on, then over distances. Layers that form no attention pattern,
+    and what other layers lack, are NaN; `left_out` in the result says which and why, and so does the log. Raises PromptError
+    for tokens that do not fit, InterpError for a bad seed, unknown layers or a model without any attention pattern.
     """
     chosen, distances = _chosen_layers(layers, model.cfg.n_layers), whole_numbers("distances", distances)
+    missing = unmeasurable(model, chosen)
     if batch < 1:
         raise InterpError(f"batch must be at least 1 sequence, got {batch}.")
     if tokens is None:
         sequences = repeated_sequences(model, distances, batch, seed, prepend_bos)
     else:
         sequences = given_sequences(model, tokens, attention_mask, batch, prepend_bos)
-    groups = _measure_groups(model, sequences, chosen, progress)
+    groups = _measure_groups(model, sequences, chosen, {each.layer for each in missing}, progress)
     thresholds = thresholds or Thresholds()
     evidence = _evidence(model, chosen, sequences, groups).with_ablations(model, sequences, thresholds)
+    left_out = missing + _undefined(model, [layer for layer in chosen if layer not in {each.layer for each in missing}])
+    log_left_out("head_scores", left_out)
     settings = {"batch": batch, "seed": seed, "requested_distances": distances if sequences.distances else ()}
-    return _result(model, sequences, evidence, groups, evidence.labels(thresholds), settings)
+    return _result(model, sequences, evidence, groups, evidence.labels(thresholds), settings | {"left_out": left_out})
+
+
+def _undefined(model: Any, layers: Sequence[int]) -> tuple[LeftOut, ...]:
+    """What measured layers do not have: sharpness where weights are signed, OV copying where there is no W_V."""
+    found = []
+    for layer in layers:
+        if signed_pattern(model, layer):
+            why = "weights there are signed, so they are no distribution over keys"
+            found.append(LeftOut(layer, "entropies, logit spread and labels", why))
+        if (mixer := mixer_of(model, layer)) is not None and not hasattr(mixer, "W_V"):
+            found.append(LeftOut(layer, "ov_copying", f"the mixer there, {type(mixer).__name__}, shows no W_V"))
+    return tuple(found)
 
 
 def _chosen_layers(layers: Sequence[int] | None, n_layers: int) -> tuple[int, ...]:
@@ -80,11 +100,13 @@ def _chosen_layers(layers: Sequence[int] | None, n_layers: int) -> tuple[int, ..
     return chosen
 
 
-def _measure_groups(model: Any, sequences: Sequences, layers: tuple[int, ...], progress: bool | None) -> list[Measurement]:
+def _measure_groups(
+    model: Any, sequences: Sequences, layers: tuple[int, ...], without: set[int], progress: bool | None
+) -> list[Measurement]:
     """One measurement per distance, batches of one distance added up."""
     groups: dict[int, Measurement] = {}
     for batch in progress_bar(sequences.batches, description="heads", enabled=progress):
-        measured = measure(model, batch, layers)
+        measured = measure(model, batch, layers, without)
         place = sequences.group_of(batch)
         groups[place] = groups[place] + measured if place in groups else measured
     return [groups[place] for place in sorted(groups)]
@@ -108,6 +130,7 @@ def _result(
         loss_first_half=_mean_loss(groups, "first"),
         loss_second_half=_mean_loss(groups, "second"),
         layer=evidence.layers,
+        heads_in=tuple(n_heads_of(model, layer) for layer in evidence.layers),
         score=evidence.scores,
         distance=sequences.distances or (0,),
         **_columns(groups, sequences, evidence),
@@ -121,6 +144,7 @@ def _result(
 
 def _evidence(model: Any, layers: tuple[int, ...], sequences: Sequences, groups: list[Measurement]) -> Evidence:
     effect, error = _copying_effect(groups)
+    row_sum = _over_groups(groups, "row_sum")
     return Evidence(
         layers=layers,
         scores=tuple(TARGETS),
@@ -128,6 +152,7 @@ def _evidence(model: Any, layers: tuple[int, ...], sequences: Sequences, groups:
         by_distance=torch.stack([torch.stack([group.columns[score].mean().float() for group in groups]) for score in TARGETS]),
         baselines=torch.stack([_over_groups(groups, f"{score}_baseline") for score in TARGETS]),
         columns={"ov_copying": _ov_copying(model, layers), "copying_effect": effect, "copying_effect_error": error},
+        nameable=~_over_groups(groups, "entropy").isnan() & (row_sum < LARGEST_ROW),
     )
 
 
@@ -166,10 +191,15 @@ def _copying_effect(groups: list[Measurement]) -> tuple[Float[Tensor, "layer hea
 
 
 def _ov_copying(model: Any, layers: tuple[int, ...]) -> Float[Tensor, "layer head"]:
-    try:
-        return copying_scores(model, layers)
-    except WeightsError:
-        return torch.full((len(layers), model.cfg.n_heads), math.nan)
+    """NaN in rows of layers that do not show the weights."""
+    table = torch.full((len(layers), max(n_heads_of(model, layer) for layer in layers)), math.nan)
+    for row, layer in zip(table, layers, strict=True):
+        try:
+            copying = copying_scores(model, (layer,))[0]
+        except WeightsError:
+            continue
+        row[: len(copying)] = copying
+    return table
 
 
 def _mean_loss(groups: list[Measurement], half: str) -> float | None:

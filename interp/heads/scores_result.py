@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor
 from ..errors import InterpError
 from ..results import Result
 from ..run import write_json
+from .layers import LeftOut
 from .roles import HeadLabel
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 PATTERN_COLUMNS = ("induction", "induction_min", "induction_baseline", "previous_token", "duplicate_token", "first_token")
 SHARPNESS_COLUMNS = ("entropy", "normalized_entropy", "normalized_entropy_no_first", "logit_std", "temperature")
-MORE_PATTERN_COLUMNS = ("predecessor", "current_token")
+MORE_PATTERN_COLUMNS = ("predecessor", "current_token", "row_sum")
 MORE_SHARPNESS_COLUMNS = ("effective_tokens", "freezing_ratio", "uniformity_error", "linearity_error", "first_only_rows")
 COPYING_COLUMNS = ("ov_copying", "copying_effect", "copying_effect_error", "ablation_effect", "ablation_effect_error")
 COLUMNS = PATTERN_COLUMNS + SHARPNESS_COLUMNS + MORE_PATTERN_COLUMNS + MORE_SHARPNESS_COLUMNS + COPYING_COLUMNS
@@ -59,20 +61,23 @@ class HeadValue:
 class HeadScores(Result):
     """Scores of every measured head; columns are [layer, head], NaN where undefined. Entropies and logits are in nats.
 
-    Pattern scores are attention mass on the keys in question, averaged over queries that have such a key.
+    Pattern scores are attention mass on the keys in question, averaged over queries that have such a key. They keep their sign
+    where a layer's weights are signed. Where layers have different numbers of heads, the columns of those that a layer lacks
+    are NaN, and tables leave them out.
     """
 
-    schema: ClassVar[str] = "head-scores/1"
+    schema: ClassVar[str] = "head-scores/2"
     axes: ClassVar[dict[str, tuple[str, ...]]] = dict.fromkeys(COLUMNS, PER_HEAD) | {
         "by_distance": ("score", "distance", *PER_HEAD),
         "baselines": ("score", *PER_HEAD),
         "n_targets": ("score", *PER_HEAD),
     }
-    records: ClassVar[dict[str, type]] = {"labels": HeadLabel}
+    records: ClassVar[dict[str, type]] = {"labels": HeadLabel, "left_out": LeftOut}
 
     model: str
     n_layers: int
     n_heads: int
+    """In the measured layer with most."""
     seed: int
     source: str
     """"repeated random tokens" or "given tokens"."""
@@ -86,6 +91,8 @@ class HeadScores(Result):
     loss_second_half: float | None
     """The same for the same tokens the second time, when they can be copied."""
     layer: tuple[int, ...]
+    heads_in: tuple[int, ...]
+    """How many heads each of these layers has."""
     score: tuple[str, ...]
     distance: tuple[int, ...]
     """Repeat distances measured; (0,) for given tokens."""
@@ -113,6 +120,8 @@ class HeadScores(Result):
     """1 / logit_std, in 1/nats; inf for a head that ignores its input."""
     predecessor: Column
     current_token: Column
+    row_sum: Column
+    """Sum of a row of attention: 1 for a softmax, less where a learned sink takes part."""
     effective_tokens: Column
     """exp(entropy)."""
     freezing_ratio: Column
@@ -139,6 +148,8 @@ class HeadScores(Result):
     n_targets: Int[Tensor, "score layer head"]
     """Query rows that each pattern score is averaged over."""
     labels: tuple[HeadLabel, ...]
+    left_out: tuple[LeftOut, ...]
+    """What could not be measured in some layer, and why."""
 
     def labels_at(self, layer: int, head: int) -> tuple[HeadLabel, ...]:
         """The labels of one head, with their evidence; empty for a head that earned none."""
@@ -168,6 +179,8 @@ class HeadScores(Result):
         """One row per head with all columns and the names of its labels; other axes as in `Result.to_pandas`."""
         frame = super().to_pandas(axes)
         if axes is None or tuple(axes) == PER_HEAD:
+            limits = dict(zip(self.layer, self.heads_in, strict=True))
+            frame = frame[frame["head"] < frame["layer"].map(limits)].reset_index(drop=True)
             names = [
                 ", ".join(label.name for label in self.labels_at(*place))
                 for place in zip(frame["layer"], frame["head"], strict=True)
@@ -185,13 +198,14 @@ class HeadScores(Result):
             "seed": self.seed,
             "loss_first_half": self.loss_first_half,
             "loss_second_half": self.loss_second_half,
-            "heads": [self._head_json(row, head) for row in range(len(self.layer)) for head in range(self.n_heads)],
+            "heads": [self._head_json(row, head) for row, n in enumerate(self.heads_in) for head in range(n)],
             "source": self.source,
             "distances": [distance for distance in self.distance if distance],
             "requested_distances": list(self.requested_distances),
             "batch": self.batch,
             "prepend_bos": self.prepend_bos,
             "logits_from": self.logits_from,
+            **({"left_out": [dataclasses.asdict(each) for each in self.left_out]} if self.left_out else {}),
         }
 
     def _head_json(self, row: int, head: int) -> dict[str, Any]:
@@ -229,7 +243,9 @@ class HeadScores(Result):
         """The best head of the main types."""
         best = {name: self.top(name, 1) for name in ("induction", "previous_token", "duplicate_token")}
         found = [f"{name.replace('_', ' ')} {heads[0].name} ({heads[0].value:.2f})" for name, heads in best.items() if heads]
-        return f"{len(self.layer) * self.n_heads} heads; most {', '.join(found)}" if found else "no head has a score"
+        said = f"{sum(self.heads_in)} heads; most {', '.join(found)}" if found else "no head has a score"
+        missing = [str(each.layer) for each in self.left_out if each.what == "scores"]
+        return f"{said}; layers without a pattern: {', '.join(missing)}" if missing else said
 
 
 def _finite(value: float) -> float | None:

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..errors import WeightsError
+from .layers import n_heads_of
 
 Factor = Float[Tensor, "head d_model d_head"]
 
@@ -75,21 +76,31 @@ def head_weights(model: Any, layer: int) -> HeadWeights:
 
     Raises WeightsError for a model that does not show `blocks[layer].attn.W_Q` and its like.
     """
-    W_O = output_weights(model, layer)
-    W_Q, W_K, W_V = (expand_groups(_attention_weight(model, layer, name), len(W_O)) for name in ("W_Q", "W_K", "W_V"))
-    block = model.blocks[layer]
-    W_Q = _with_qk_gain(W_Q, getattr(block.attn, "q_norm", None))
-    W_K = _with_qk_gain(W_K, getattr(block.attn, "k_norm", None))
-    # Heads of a post-norm block read the stream as it is: its ln1 comes after the attention.
-    is_post = getattr(model.cfg, "block", "pre") == "post"
-    read = NormFold() if is_post else norm_fold(model, getattr(block, "ln1", None))
-    return HeadWeights(read.before(W_Q), read.before(W_K), read.before(W_V), W_O)
+    W_O, read = output_weights(model, layer), _read_fold(model, layer)
+    W_Q, W_K, W_V = (_attention_weight(model, layer, name) for name in ("W_Q", "W_K", "W_V"))
+    attention = model.blocks[layer].attn
+    W_Q = _with_qk_gain(W_Q, getattr(attention, "q_norm", None))
+    W_K = _with_qk_gain(W_K, getattr(attention, "k_norm", None))
+    W_Q, W_K, W_V = (read.before(expand_groups(weight, len(W_O))) for weight in (W_Q, W_K, W_V))
+    return HeadWeights(W_Q, W_K, W_V, W_O)
+
+
+def value_weights(model: Any, layer: int) -> Float[Tensor, "head d_model d_head"]:
+    """W_V of one layer's heads in float32, folded and repeated as in `head_weights`."""
+    n_heads = len(_attention_weight(model, layer, "W_O"))
+    return _read_fold(model, layer).before(expand_groups(_attention_weight(model, layer, "W_V"), n_heads))
+
+
+def _read_fold(model: Any, layer: int) -> NormFold:
+    """What stands between the stream and a layer's heads. In some orders nothing does: their ln1 comes after the attention."""
+    is_read_as_it_is = getattr(model.cfg, "block", "pre") in ("post", "output_norm")
+    return NormFold() if is_read_as_it_is else norm_fold(model, getattr(model.blocks[layer], "ln1", None))
 
 
 def output_weights(model: Any, layer: int) -> Float[Tensor, "head d_head d_model"]:
-    """W_O of one layer's heads in float32, with the gain of the norm after attention where a block has one."""
+    """W_O of one layer's heads in float32, with the gain of the norm after attention, and the block's scale, where there are."""
     after = norm_fold(model, getattr(model.blocks[layer], "ln1_post", None)) if hasattr(model, "blocks") else NormFold()
-    return after.after(_attention_weight(model, layer, "W_O"))
+    return after.after(_attention_weight(model, layer, "W_O")) * getattr(model.cfg, "residual_scale", 1.0)
 
 
 def _attention_weight(model: Any, layer: int, name: str) -> Tensor:
@@ -100,9 +111,9 @@ def _attention_weight(model: Any, layer: int, name: str) -> Tensor:
 
 
 def _with_qk_gain(weight: Factor, norm: Any) -> Factor:
-    """Fold the gain of a QK-norm; its division by each query's or key's own length stays out."""
+    """Fold the gain of a QK-norm, [d_head] or one per head; its division by each query's or key's own length stays out."""
     gain = getattr(norm, "gain", None)
-    return weight if gain is None else weight * gain.detach().float()
+    return weight if gain is None else weight * gain.detach().float().reshape(-1, 1, weight.shape[-1])
 
 
 def expand_groups(weight: Float[Tensor, "kv_head rows cols"], n_heads: int) -> Float[Tensor, "head rows cols"]:
@@ -156,19 +167,21 @@ def copying_scores(model: Any, layers: tuple[int, ...] | None = None) -> Float[T
     """`ov_copying` of every head in these layers (default all), gains of ln1, ln1_post and the final norm folded in.
 
     The embedding is the bare W_E: models that rewrite it in their first MLP hide their copying from this score. NaN where the
-    output vocabulary is not the input vocabulary. Raises WeightsError for a model that does not show its weights.
+    output vocabulary is not the input vocabulary, and for heads that a layer lacks. What lies between the values and W_V, or
+    between the pattern and W_O, such as a convolution or a gate, is not counted. Raises WeightsError for a model, or for a
+    layer, that does not show its weights.
     """
     chosen = tuple(range(model.cfg.n_layers)) if layers is None else layers
     W_E, W_U = vocabulary_weights(model)
+    table = torch.full((len(chosen), max(n_heads_of(model, layer) for layer in chosen)), math.nan)
     if len(W_E) != W_U.shape[1]:
-        return torch.full((len(chosen), model.cfg.n_heads), math.nan)
+        return table
     bridge = (W_U @ W_E).cpu()
     final = norm_fold(model, getattr(model, "ln_final", None))
-    rows = []
-    for layer in chosen:
-        weights = head_weights(model, layer)
-        rows.append(eigenvalue_copying(final.after(weights.W_O).cpu() @ bridge @ weights.W_V.cpu()))
-    return torch.stack(rows)
+    for row, layer in zip(table, chosen, strict=True):
+        copying = eigenvalue_copying(final.after(output_weights(model, layer)).cpu() @ bridge @ value_weights(model, layer).cpu())
+        row[: len(copying)] = copying
+    return table
 
 
 def vocabulary_weights(model: Any) -> tuple[Float[Tensor, "d_vocab d_model"], Float[Tensor, "d_model d_vocab_out"]]:

@@ -7,13 +7,14 @@ about 60 kB); the page says how many were left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
 from .circuit_data import CircuitData, Total, read_circuit
 from .circuit_layout import Box, Layout, Port, lay_out
 from .circuit_markup import body_markup
+from .circuit_shape import groups_of
 from .names import Name, role_class, role_of
 from .page import THEME_BUTTON, Fragment, finite, json_block, page_html, rounded
 
@@ -69,24 +70,21 @@ def circuit_payload(data: CircuitData, layout: Layout, labels: Mapping[str, str]
     node_at = {key: place for place, key in enumerate(layout.nodes)}
     group_at = {key: place for place, key in enumerate(layout.groups)}
     port_at = {reader: place for place, reader in enumerate(layout.ports)}
-    size = data.n_heads // data.n_kv_heads
     return {
         "width": layout.width,
         "height": layout.height,
         "column": layout.column,
         "bands": [[band.layer, band.top, band.bottom, int(band.used)] for band in layout.bands],
         "unused": layout.unused,
-        "nodes": [_node(name, box, data, labels, group_at, size) for name, box in layout.nodes.values()],
-        "groups": [_group(name, box, data, node_at, size) for name, box in layout.groups.values()],
-        "ports": [_port(port, data, node_at, group_at, size) for port in layout.ports.values()],
+        "nodes": [_node(name, box, data, labels, group_at) for name, box in layout.nodes.values()],
+        "groups": [_group(name, box, data, node_at, layout.nodes.values()) for name, box in layout.groups.values()],
+        "ports": [_port(port, node_at, group_at) for port in layout.ports.values()],
         "edges": [[node_at[e.writer.node], port_at[e.reader], rounded(e.score)] for e in data.edges],
         "inCircuit": data.n_in_circuit,
     }
 
 
-def _node(
-    name: Name, box: Box, data: CircuitData, labels: Mapping[str, str], group_at: Mapping[str, int], size: int
-) -> dict[str, Any]:
+def _node(name: Name, box: Box, data: CircuitData, labels: Mapping[str, str], group_at: Mapping[str, int]) -> dict[str, Any]:
     label = _label(name, labels.get(name.node, ""))
     entry = {
         "id": name.node,
@@ -100,8 +98,10 @@ def _node(
     }
     if label:
         entry |= {"label": label, "role": role_class(role_of(label))}
-    if name.kind == "head" and size > 1:
-        entry["group"] = group_at[f"a{name.layer}.g{name.index // size}"]
+    if name.kind == "head":
+        found = (group.node for group in groups_of(data.shape, name.layer, name.index))
+        groups = [group_at[node] for node in found if node in group_at]
+        entry |= {"groups": groups} if groups else {}
     return entry
 
 
@@ -113,21 +113,23 @@ def _label(name: Name, text: str) -> str:
     return text
 
 
-def _group(name: Name, box: Box, data: CircuitData, node_at: Mapping[str, int], size: int) -> dict[str, Any]:
-    heads = range(name.index * size, (name.index + 1) * size)
-    members = (Name("head", name.layer, head).node for head in heads)
+def _group(
+    name: Name, box: Box, data: CircuitData, node_at: Mapping[str, int], layout_nodes: Iterable[tuple[Name, Box]]
+) -> dict[str, Any]:
+    heads = data.shape[name.layer].groups[name.index]
+    users = [each for each, _ in layout_nodes if each.kind == "head" and name in groups_of(data.shape, each.layer, each.index)]
     return {
         "id": name.node,
         "name": name.title,
         "layer": name.layer,
-        "heads": f"heads {heads[0]}–{heads[-1]}",
+        "heads": f"heads {heads[0]}–{heads[-1]}" if len(heads) > 1 else f"head {heads[0]}",
         "box": _corners(box),
-        "members": [node_at[member] for member in members if member in node_at],
+        "members": [node_at[user.node] for user in users],
         "received": _total(data.received.get(name.node)),
     }
 
 
-def _port(port: Port, data: CircuitData, node_at: Mapping[str, int], group_at: Mapping[str, int], size: int) -> dict[str, Any]:
+def _port(port: Port, node_at: Mapping[str, int], group_at: Mapping[str, int]) -> dict[str, Any]:
     reader = port.reader
     entry: dict[str, Any] = {"kind": reader.port or reader.kind, "box": _corners(port.box)}
     if port.shared:
@@ -153,12 +155,26 @@ def _facts(circuit: Mapping[str, Any], data: CircuitData) -> list[tuple[str, str
     if circuit.get("n_pairs") is not None:
         facts.append(("prompt pairs", str(circuit["n_pairs"])))
     facts.append(("edges in circuit", f"{data.n_in_circuit:,} of {data.n_scored:,} scored"))
-    facts.append(("nodes", f"{len([name for name in data.nodes if name.kind != 'group']):,}"))
-    if data.n_kv_heads < data.n_heads:
-        facts.append(("keys and values", f"shared by {data.n_heads // data.n_kv_heads} heads"))
+    facts.append(("nodes", f"{len([name for name in data.nodes if name.kind not in ('group', 'mixer')]):,}"))
+    sizes = sorted({len(heads) for layer in data.shape if not layer.is_whole for heads in layer.groups})
+    if sizes:
+        facts.append(("keys and values", f"shared by {' or '.join(map(str, sizes))} heads"))
     elif circuit.get("ungrouped"):
         facts.append(("keys and values", "ungrouped: one reader per head"))
+    if whole := [layer for layer, shape in enumerate(data.shape) if shape.is_whole]:
+        facts.append(("mixers with one reader", f"layers {_ranges(whole)}"))
     return facts
+
+
+def _ranges(numbers: list[int]) -> str:
+    """ "0–2, 4" of 0, 1, 2, 4."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .circuit_shape import LayerShape, read_shape
 from .names import Name, parse_edge, parse_name
 from .page import ViewError, finite
 
@@ -35,15 +36,14 @@ class Total:
 class CircuitData:
     """A circuit ready to be laid out.
 
-    n_kv_heads: heads per layer that hold keys and values, n_heads where key readers belong to one head.
+    n_heads: in the layer with most. shape: what each layer has.
     edges: at most max_edges, strongest first. sent, received: totals by node over ALL edges of the circuit.
     n_in_circuit, n_scored: numbers of edges in the circuit and in the file.
     """
 
     n_layers: int
     n_heads: int
-    n_kv_heads: int
-    parallel: bool
+    shape: tuple[LayerShape, ...]
     nodes: frozenset[Name]
     edges: tuple[Edge, ...]
     sent: Mapping[str, Total]
@@ -63,22 +63,19 @@ def read_circuit(circuit: Mapping[str, Any], max_edges: int = 2000) -> CircuitDa
     """
     if max_edges < 1:
         raise ViewError(f"max_edges is {max_edges}; wanted at least 1.")
-    n_layers, n_heads, n_kv_heads = _sizes(_part(circuit, "cfg"))
-    scores = _part(circuit, "edges")
+    cfg, scores = _part(circuit, "cfg"), _part(circuit, "edges")
     edges = _ranked((name, entry) for name, entry in scores.items() if _entry(name, entry).get("in_graph", True))
-    if any(edge.reader.kind == "head" and edge.reader.port in ("k", "v") for edge in edges):
-        n_kv_heads = n_heads
+    split = any(edge.reader.kind == "head" and edge.reader.port in ("k", "v") for edge in edges)
+    shape = read_shape(cfg, ungrouped=split)
     nodes = _nodes(_part(circuit, "nodes"), edges)
-    for name in nodes:
-        _check_inside(name, n_layers, n_heads, n_kv_heads)
-    if n_kv_heads == n_heads:
-        edges = [replace(edge, reader=_own(edge.reader)) for edge in edges]
-        nodes = frozenset(_own(name) for name in nodes)
+    for name in (*nodes, *(edge.reader for edge in edges)):
+        _check_inside(name, shape)
+    edges = [replace(edge, reader=_own(edge.reader, shape)) for edge in edges]
+    nodes = frozenset(_own(name, shape) for name in nodes)
     return CircuitData(
-        n_layers=n_layers,
-        n_heads=n_heads,
-        n_kv_heads=n_kv_heads,
-        parallel=bool(circuit["cfg"].get("parallel_attn_mlp", False)),
+        n_layers=len(shape),
+        n_heads=max(layer.n_heads for layer in shape),
+        shape=shape,
         nodes=nodes,
         edges=tuple(edges[:max_edges]),
         sent=_totals((edge.writer.node, edge.score) for edge in edges),
@@ -101,20 +98,6 @@ def _entry(name: str, entry: Any) -> Mapping[str, Any]:
     return entry
 
 
-def _sizes(cfg: Mapping[str, Any]) -> tuple[int, int, int]:
-    sizes = []
-    for field in ("n_layers", "n_heads"):
-        value = cfg.get(field)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ViewError(f"circuit['cfg'][{field!r}] is {value!r}; wanted a whole number of at least 1.")
-        sizes.append(value)
-    n_layers, n_heads = sizes
-    n_kv_heads = cfg.get("n_kv_heads") or n_heads
-    if n_heads % n_kv_heads:
-        raise ViewError(f"circuit['cfg']['n_kv_heads'] is {n_kv_heads}, which does not divide n_heads = {n_heads}.")
-    return n_layers, n_heads, n_kv_heads
-
-
 def _ranked(entries: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Edge]:
     scored = []
     for name, entry in entries:
@@ -133,18 +116,16 @@ def _nodes(entries: Mapping[str, Any], edges: Iterable[Edge]) -> frozenset[Name]
     return frozenset(name for name in named | ends if not name.port)
 
 
-def _own(name: Name) -> Name:
+def _own(name: Name, shape: tuple[LayerShape, ...]) -> Name:
     """The head itself where its key/value group has no other member."""
-    return replace(name, kind="head") if name.kind == "group" else name
+    return replace(name, kind="head") if name.kind == "group" and not shape[name.layer].groups else name
 
 
-def _check_inside(name: Name, n_layers: int, n_heads: int, n_kv_heads: int) -> None:
-    limit = n_kv_heads if name.kind == "group" else n_heads
-    if name.layer >= n_layers or name.index >= limit:
-        raise ViewError(
-            f"circuit names {name.node!r}, outside the model of cfg: {n_layers} layers, {n_heads} heads, {n_kv_heads} "
-            "key/value heads."
-        )
+def _check_inside(name: Name, shape: tuple[LayerShape, ...]) -> None:
+    if name.layer < len(shape) and (name.layer < 0 or shape[name.layer].holds(name)):
+        return
+    layer = f"a layer with {shape[name.layer]}" if name.layer < len(shape) else f"{len(shape)} layers"
+    raise ViewError(f"circuit names {name.node!r}, outside the model of cfg: {layer}.")
 
 
 def _totals(pairs: Iterable[tuple[str, float]]) -> dict[str, Total]:

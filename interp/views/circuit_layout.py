@@ -6,8 +6,9 @@
     [ k           |            v          ]              one strip per key/value group, as wide as its heads
     [            input             ]
 
-Where every head has its own keys and values the three ports sit side by side under the box. Layers without a node in the
-circuit shrink to a line. Units are CSS pixels at zoom 1; x grows to the right, y downwards.
+Where every head has its own keys and values the three ports sit side by side under the box. A mixer with one reader has one
+strip under all its heads. Layers without a node in the circuit shrink to a line. Units are CSS pixels at zoom 1; x grows to
+the right, y downwards.
 """
 
 from __future__ import annotations
@@ -74,10 +75,10 @@ class Layout:
 def lay_out(data: CircuitData) -> Layout:
     """Places every node and reader of the circuit."""
     used = {name.layer for name in data.nodes if name.layer >= 0}
-    shared = data.n_kv_heads < data.n_heads
-    block = BOX + PORT + (GAP + PORT if shared else 0)
+    block = BOX + PORT + (GAP + PORT if any(layer.groups for layer in data.shape) else 0)
     pitch = min(max(700 / max(len(used), 1), block + 26), 190.0)
-    top = MARGIN + BAR + (BOX / 2 if _has_mlps(data) and not data.parallel else 0)
+    raised = any(layer.mlp and not layer.parallel for layer in data.shape)
+    top = MARGIN + BAR + (BOX / 2 if _has_mlps(data) and raised else 0)
     height = top + len(used) * pitch + (data.n_layers - len(used)) * EMPTY_LAYER + BAR + MARGIN
     columns = data.n_heads + (1.15 if _has_mlps(data) else 0)
     column = min(max(height * ASPECT / columns, 76.0), 270.0)
@@ -117,39 +118,37 @@ def _block_top(band: Band, block: float) -> float:
 
 
 def _place_heads(layout: Layout, data: CircuitData, band: Band, block: float) -> None:
-    shared = data.n_kv_heads < data.n_heads
-    for head in range(data.n_heads):
+    shape = data.shape[band.layer]
+    for head in range(shape.n_heads):
         name = Name("head", band.layer, head)
         if name not in data.nodes:
             continue
         box = _head_box(layout, data, band, head, block)
         layout.nodes[name.node] = (name, box)
-        _place_ports(layout, name, box, ("q",) if shared else ("q", "k", "v"), box.bottom)
-    if shared:
-        for group in range(data.n_kv_heads):
-            _place_group(layout, data, band, group, block)
+        _place_ports(layout, name, box, shape.own, box.bottom)
+    for group in range(len(shape.groups)):
+        _place_group(layout, data, band, group, block)
 
 
 def _place_group(layout: Layout, data: CircuitData, band: Band, group: int, block: float) -> None:
     """A strip under all heads of the group, where one of them or the group itself is in the circuit."""
-    size = data.n_heads // data.n_kv_heads
-    heads = range(group * size, (group + 1) * size)
-    name = Name("group", band.layer, group)
+    shape = data.shape[band.layer]
+    heads, name = shape.groups[group], shape.name_of(band.layer, group)
     if name not in data.nodes and not any(Name("head", band.layer, head) in data.nodes for head in heads):
         return
     left = _head_box(layout, data, band, heads[0], block)
     right = _head_box(layout, data, band, heads[-1], block)
-    box = Box(left.x, left.bottom + PORT + GAP, right.x + right.w - left.x, PORT)
+    box = Box(left.x, left.bottom + (PORT + GAP if shape.own else 0), right.x + right.w - left.x, PORT)
     layout.groups[name.node] = (name, box)
-    _place_ports(layout, name, box, ("k", "v"), box.y)
+    _place_ports(layout, name, box, shape.shared, box.y)
 
 
 def _place_ports(layout: Layout, name: Name, box: Box, letters: tuple[str, ...], top: float) -> None:
     """Divides the width of `box` evenly among the readers of a node."""
-    width = box.w / len(letters)
+    width = box.w / max(len(letters), 1)
     for place, letter in enumerate(letters):
         reader = Name(name.kind, name.layer, name.index, letter)
-        layout.ports[reader] = Port(reader, Box(box.x + place * width, top, width, PORT), name.kind == "group")
+        layout.ports[reader] = Port(reader, Box(box.x + place * width, top, width, PORT), name.kind in ("group", "mixer"))
 
 
 def _place_mlp(layout: Layout, data: CircuitData, band: Band, block: float) -> None:
@@ -159,7 +158,7 @@ def _place_mlp(layout: Layout, data: CircuitData, band: Band, block: float) -> N
         return
     width = min(layout.column * 0.82, WIDEST)
     middle = MARGIN + layout.column * (data.n_heads + 0.65)
-    raised = 0 if data.parallel else BOX / 2
+    raised = 0 if data.shape[band.layer].parallel else BOX / 2
     box = Box(middle - width / 2, _block_top(band, block) - raised, width, BOX)
     layout.nodes[name.node] = (name, box)
     _place_ports(layout, name, box, ("",), box.bottom)
@@ -177,7 +176,7 @@ def _place_bars(layout: Layout, data: CircuitData) -> None:
 def _unused(layout: Layout, data: CircuitData, bands: tuple[Band, ...], block: float) -> list[tuple[float, float]]:
     points = []
     for band in bands:
-        for head in range(data.n_heads if band.used else 0):
+        for head in range(data.shape[band.layer].n_heads if band.used else 0):
             if Name("head", band.layer, head) not in data.nodes:
                 box = _head_box(layout, data, band, head, block)
                 points.append((box.x + box.w / 2, box.y + BOX / 2))

@@ -8,7 +8,7 @@ from typing import Any
 
 from .circuit_data import CircuitData
 
-_KINDS = (("q", "query"), ("k", "key"), ("v", "value"), ("mlp", "MLP"), ("logits", "logits"))
+_KINDS = (("q", "query"), ("k", "key"), ("v", "value"), ("x", "whole mixer"), ("mlp", "MLP"), ("logits", "logits"))
 
 
 def body_markup(circuit: Mapping[str, Any], data: CircuitData, facts: Sequence[tuple[str, str]]) -> str:
@@ -91,22 +91,30 @@ def _stage() -> str:
 
 def _legend(circuit: Mapping[str, Any], data: CircuitData) -> str:
     up, down = _meaning(str(circuit.get("difference", "")))
-    size = data.n_heads // data.n_kv_heads
-    shared = (
-        f"q belongs to one head; k and v to a group of {size} heads, drawn as one strip under them"
-        if size > 1
-        else "the three readers of a head: query, key, value"
-    )
     return (
         '<details class="legend" open><summary>Legend</summary><div class="legend-grid">'
         f"{_sample('pos')}<span><b>positive</b>: {up}</span>{_sample('neg')}<span><b>negative</b>: {down}</span>"
         '<span class="widths" data-widths></span><span>width grows with |score|; rank 1 is the strongest</span>'
-        f'<span class="port-sample"><i>q</i><i>k</i><i>v</i></span><span>{shared}</span>'
+        f'<span class="port-sample"><i>q</i><i>k</i><i>v</i></span><span>{_readers(data)}</span>'
         '<span class="unused-sample"></span><span>a head outside the circuit</span>'
         '</div><div class="roles" data-roles></div><p class="keys"><kbd>click</kbd> isolates a node, <kbd>arrows</kbd> move '
         "between nodes, <kbd>Enter</kbd> isolates, <kbd>Esc</kbd> clears, <kbd>+</kbd> <kbd>−</kbd> <kbd>0</kbd> zoom, "
         "<kbd>/</kbd> searches</p></details>"
     )
+
+
+def _readers(data: CircuitData) -> str:
+    """What the letters under the boxes are, in the kinds of layers that the model has."""
+    words = []
+    for shape in dict.fromkeys(data.shape):
+        size = max((len(heads) for heads in shape.groups), default=1)
+        if shape.is_whole:
+            words.append("x: the one reader of a mixer, drawn as one strip under all its heads")
+        elif size > 1:
+            words.append(f"q belongs to one head; k and v to a group of {size} heads, drawn as one strip under them")
+        else:
+            words.append("the three readers of a head: query, key, value")
+    return "; ".join(dict.fromkeys(words))
 
 
 def _meaning(difference: str) -> tuple[str, str]:

@@ -52,6 +52,7 @@ KNOWN = (
         "predecessor", "predecessor", "predec.", _MASS, "From a repeated token to the token before its earlier copy.", True, True
     ),
     Score("current_token", "current token", "current", _MASS, "From each token to itself.", True, True),
+    Score("row_sum", "sum of a row", "row sum", _MASS, "Less than 1 where a learned sink takes part.", False, True),
     Score(
         "effective_tokens",
         "effective tokens",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from circuit_helpers import tiny_model
 
-from interp.circuits import Circuit, CircuitError, Graph
+from interp.circuits import Circuit, CircuitError, Graph, Layer, prune
 from interp.circuits.circuit import node_names
 
 SHAPES = {
@@ -73,10 +73,74 @@ def test_a_kv_head_feeds_its_whole_group():
     assert not graph.feeds[graph.reader("logits")].any()
 
 
+HYBRID = [Layer.whole(3, mlp=False), Layer.attention(4, 2), Layer.attention(2, 2, parallel=True)]
+
+
+def test_layers_may_differ():
+    graph = Graph.of_layers(HYBRID)
+    assert [port.name for port in graph.writers] == (
+        ["input", "a0.h0", "a0.h1", "a0.h2", "a1.h0", "a1.h1", "a1.h2", "a1.h3", "m1", "a2.h0", "a2.h1", "m2"]
+    )
+    readers = ["a0<x>", "a1.h0<q>", "a1.h1<q>", "a1.h2<q>", "a1.h3<q>", "a1.g0<k>", "a1.g1<k>", "a1.g0<v>", "a1.g1<v>", "m1"]
+    readers += ["a2.h0<q>", "a2.h1<q>", "a2.h0<k>", "a2.h1<k>", "a2.h0<v>", "a2.h1<v>", "m2", "logits"]
+    assert [port.name for port in graph.readers] == readers
+    # upstream of: <x> 1 writer, layer 1's eight 4 each, its MLP 8, layer 2's seven 9 each, the logits all 12
+    assert graph.n_edges == 1 + 8 * 4 + 8 + 7 * 9 + 12
+    assert graph.sizes == {"n_layers": 3, "n_heads": 4, "n_kv_heads": 3, "parallel": False, "attn_only": False}
+    assert list(graph.stages()) == [(0, "attn"), (1, "attn"), (1, "mlp"), (2, "attn"), (2, "mlp"), (3, "logits")]
+    for layer, stage in graph.stages():
+        for kind in graph.kinds(layer, stage):
+            assert {(port.layer, port.kind) for port in graph.readers[graph.inputs(layer, kind)]} == {(layer, kind)}
+    assert node_names(graph)[:6] == ["input", "a0", "a0.h0", "a0.h1", "a0.h2", "a1.g0"]
+
+
+def test_one_reader_of_a_mixer_feeds_all_its_heads():
+    graph = Graph.of_layers(HYBRID)
+    fed = graph.feeds[graph.reader("a0<x>")].nonzero()[:, 0].tolist()
+    assert [graph.writers[i].name for i in fed] == ["a0.h0", "a0.h1", "a0.h2"]
+    assert [graph.reader_of(1, 3, kind) for kind in "qkvx"] == ["a1.h3<q>", "a1.g1<k>", "a1.g1<v>", None]
+    assert graph.reader_of(0, 2, "x") == "a0<x>" and graph.reader_of(0, 2, "k") is None
+    assert graph.ungrouped() == Graph.of_layers([HYBRID[0], Layer.attention(4, 4), HYBRID[2]])
+
+
+def test_a_layer_that_borrows_is_fed_from_where_it_borrows():
+    lent = tuple((kind, ((0, 1),)) for kind in "kv")
+    own = (("q", ((0,), (1,))),)
+    graph = Graph.of_layers([Layer.attention(2, 1), Layer(2, own, source=0, borrowed=lent), Layer.attention(2, 1)])
+    fed = graph.feeds[graph.reader("a0.g0<v>")].nonzero()[:, 0].tolist()
+    assert [graph.writers[i].name for i in fed] == ["a0.h0", "a0.h1", "a1.h0", "a1.h1"]
+    assert [graph.restart(layer) for layer in range(4)] == [0, 0, 2, 3]
+    assert not any(port.name == "a1.g0<k>" for port in graph.readers)
+    assert prune(Circuit.from_edges(graph, ["input->a0.g0<v>", "a1.h0->logits"])).edges == ["input->a0.g0<v>", "a1.h0->logits"]
+
+
+def test_layers_of_attention_that_are_equal_need_only_their_sizes():
+    assert Graph.of_layers([Layer.attention(4, 2)] * 3) == Graph(3, 4, 2) and Graph(3, 4, 2).is_uniform
+    assert not Graph.of_layers(HYBRID).is_uniform and not Graph.of_layers([Layer.whole(2)] * 2).is_uniform
+    assert repr(Graph(1, 2, 1)) == "Graph(n_layers=1, n_heads=2, n_kv_heads=1, parallel=False, attn_only=False)"
+    assert "3 heads x1; 4 heads q4 k2 v2 + MLP" in repr(Graph.of_layers(HYBRID))
+    assert [Layer.from_dict(layer.to_dict()) for layer in HYBRID] == HYBRID
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Graph(2, 4, 2, layers=(Layer.attention(4, 2),)), "must be those of its layers"),
+        (lambda: Graph.of_layers([]), "n_layers of a graph must be at least 1"),
+        (lambda: Layer(2, (("q", ((0,), (2,))),)), "feeds a head outside the layer's 2"),
+        (lambda: Layer(2, (("z", ((0, 1),)),)), "is one of q, k, v, x, got 'z'"),
+        (lambda: Layer.from_dict({"n_heads": 2}), "must give n_heads, readers, mlp and parallel"),
+    ],
+)
+def test_layers_that_make_no_sense_are_refused(make, words):
+    with pytest.raises(CircuitError, match=words):
+        make()
+
+
 def test_graph_of_a_model():
     assert Graph.of(tiny_model("llama_gqa")) == Graph(2, 4, 2)
     assert Graph.of(tiny_model("neox")) == Graph(2, 4, 4, parallel=True)
-    assert Graph.of(tiny_model("attn_only").cfg) == Graph(2, 4, 4, attn_only=True)
+    assert Graph.of(tiny_model("attn_only")) == Graph(2, 4, 4, attn_only=True)
 
 
 @pytest.mark.parametrize(

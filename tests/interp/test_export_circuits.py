@@ -14,7 +14,7 @@ import torch
 from circuit_helpers import random_pairs, tiny_model
 
 from interp import views
-from interp.circuits import Circuit, CircuitError, EdgeScores, Graph, ScoreRecord, prune, select, trace_circuit
+from interp.circuits import Circuit, CircuitError, EdgeScores, Graph, Layer, ScoreRecord, prune, select, trace_circuit
 from interp.export import (
     ScoredCircuit,
     from_mib,
@@ -45,6 +45,7 @@ GRAPHS = {
     "ungrouped": Graph(2, 4, 4),
     "parallel": Graph(3, 2, 2, parallel=True),
     "attn_only": Graph(2, 3, 1, attn_only=True),
+    "hybrid": Graph.of_layers([Layer.whole(3, mlp=False), Layer.attention(4, 2), Layer.attention(2, 2, parallel=True)]),
 }
 
 

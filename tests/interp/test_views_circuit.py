@@ -8,9 +8,12 @@ import math
 from typing import Any
 
 import pytest
+import torch
 import view_samples
 from view_samples import payload
 
+from interp.circuits import EdgeScores, Graph, Layer
+from interp.export import to_mib
 from interp.views import ViewError, circuit_fragment, circuit_html
 from interp.views.circuit_data import read_circuit
 from interp.views.circuit_layout import Box, Layout, lay_out
@@ -39,7 +42,7 @@ def test_names_are_read_and_titled() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a0.h3", "a0.h3->", "logits->m1", "a0.g0->m1", "a0.h1<q>->m1", "a0.h1->a1.h1", "m0->input", "m0->a1.g0<q>"]
+    "text", ["a0.h3", "a0.h3->", "logits->m1", "a0.g0->m1", "a0.h1<q>->m1", "a0.h1->a1.h1", "m0->input", "a0->m1", "m0->a1.h0<x>"]
 )
 def test_impossible_edges_are_named(text: str) -> None:
     with pytest.raises(ViewError, match="wanted") as caught:
@@ -77,7 +80,7 @@ def test_a_group_of_one_is_its_head() -> None:
 
 def test_ungrouped_readers_override_the_number_of_groups() -> None:
     data = read_circuit(small_circuit(**{"a0.h1->a1.h3<k>": 1.0}))
-    assert data.n_kv_heads == 4 and not lay_out(data).groups
+    assert data.shape[1].own == ("q", "k", "v") and not lay_out(data).groups
 
 
 @pytest.mark.parametrize(
@@ -89,6 +92,10 @@ def test_ungrouped_readers_override_the_number_of_groups() -> None:
         ({"edges": {"a0.h1->a1.h9<q>": {"score": 1.0}}}, "outside the model"),
         ({"edges": {"a0.h1->a7.h0<q>": {"score": 1.0}}}, "outside the model"),
         ({"edges": {"a0.h1->a1.g2<k>": {"score": 1.0}}}, "outside the model"),
+        ({"edges": {"a0.h1->a1.g0<q>": {"score": 1.0}}}, "outside the model"),
+        ({"edges": {"a0.h1->a1<x>": {"score": 1.0}}}, "outside the model"),
+        ({"cfg": {"layers": []}}, "layers'] is empty"),
+        ({"cfg": {"layers": [{"n_heads": 2}]}}, "n_heads, readers, mlp and parallel"),
         ({"edges": {"a0.h1->logits": {"score": math.nan}}}, "a0.h1->logits"),
         ({"edges": {"a0.h1->logits": {"score": "big"}}}, "a0.h1->logits"),
         ({"edges": {"a0.h1->logits": 0.5}}, "in_graph"),
@@ -106,6 +113,38 @@ def test_max_edges_must_be_positive() -> None:
         circuit_html(small_circuit(), title="t", max_edges=0)
 
 
+def hybrid_circuit() -> dict[str, Any]:
+    """A layer with one reader and without MLP, one of grouped attention, one in parallel whose heads have their own keys."""
+    layers = [Layer.whole(3, mlp=False), Layer.attention(4, 2), Layer.attention(2, 2, parallel=True)]
+    graph = Graph.of_layers(layers)
+    values = graph.allowed * torch.linspace(-1, 1, graph.allowed.numel()).view(graph.allowed.shape)
+    return to_mib(EdgeScores(graph, values))
+
+
+def test_a_hybrid_is_drawn_layer_by_layer() -> None:
+    circuit = hybrid_circuit()
+    data = payload(circuit_fragment(circuit))
+    assert len(data["edges"]) == len(circuit["edges"])
+    strips = {group["id"]: group["heads"] for group in data["groups"]}
+    assert strips == {"a0": "heads 0–2", "a1.g0": "heads 0–1", "a1.g1": "heads 2–3"}
+    nodes = {node["id"]: node for node in data["nodes"]}
+    assert nodes["a0.h2"]["groups"] == [0] and nodes["a1.h3"]["groups"] == [2] and "groups" not in nodes["a2.h1"]
+    assert "m0" not in nodes and "a2.h2" not in nodes and {"m1", "m2"} <= set(nodes)
+    assert {port["kind"] for port in data["ports"] if port.get("group") == 0} == {"x"}
+    page = html.unescape(circuit_html(circuit, title="t"))
+    assert "one reader of a mixer" in page and "layers 0" in page and 'data-kind="x"' in page
+
+
+def test_heads_that_borrow_keys_belong_to_the_strip_they_borrow_from() -> None:
+    lent = tuple((kind, ((0, 1),)) for kind in "kv")
+    graph = Graph.of_layers([Layer.attention(2, 1), Layer(2, (("q", ((0,), (1,))),), source=0, borrowed=lent)])
+    data = payload(circuit_fragment(to_mib(EdgeScores(graph, graph.allowed.float()))))
+    nodes = {node["id"]: node for node in data["nodes"]}
+    (strip,) = data["groups"]
+    assert strip["heads"] == "heads 0–1" and nodes["a1.h1"]["groups"] == [0]
+    assert [data["nodes"][member]["id"] for member in strip["members"]] == ["a0.h0", "a0.h1", "a1.h0", "a1.h1"]
+
+
 def _overlap(one: Box, other: Box) -> bool:
     return (
         min(one.x + one.w, other.x + other.w) - max(one.x, other.x) > 1e-6
@@ -117,7 +156,7 @@ def _layouts() -> list[tuple[Any, Layout]]:
     options = [{}, {}, {}, {}, {"parallel": True}, {"ungrouped": True}]
     sizes = [*SIZES, SIZES[2], SIZES[2]]
     samples = [view_samples.circuit(*size[:4], mlps=size[4], **more) for size, more in zip(sizes, options, strict=True)]
-    return [(data := read_circuit(sample), lay_out(data)) for sample in samples]
+    return [(data := read_circuit(sample), lay_out(data)) for sample in [*samples, hybrid_circuit()]]
 
 
 def test_nothing_overlaps_and_everything_is_inside() -> None:

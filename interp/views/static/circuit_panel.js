@@ -8,7 +8,7 @@ Atlas.circuit.reader = (data, port) => {
 };
 
 Atlas.circuit.kindText = (data, port) => {
-  const words = { q: "query", k: "key", v: "value", mlp: "MLP input", logits: "logits" }[port.kind];
+  const words = { q: "query", k: "key", v: "value", x: "mixer input", mlp: "MLP input", logits: "logits" }[port.kind];
   if (port.group != null) return `${words} of ${data.groups[port.group].heads}`;
   return words;
 };
@@ -29,7 +29,7 @@ Atlas.circuit.totals = ({ data }, { type, index }) => {
   const row = (word, [score, edges]) => [word, edges ? sum(score, edges) : "none"];
   const rows = [];
   if (thing.kind !== "input") rows.push(row("received", thing.received));
-  if (thing.group != null) rows.push(row(`received by ${data.groups[thing.group].name}`, data.groups[thing.group].received));
+  for (const group of thing.groups ?? []) rows.push(row(`received by ${data.groups[group].name}`, data.groups[group].received));
   if (thing.sent && thing.kind !== "logits") rows.push(row("sent", thing.sent));
   return rows;
 };
@@ -60,10 +60,10 @@ Atlas.circuit.touched = ({ data }, routes) => {
 Atlas.circuit.related = (view, { type, index }, mode) => {
   const { data, shown } = view;
   if (type === "edge") return new Set([index]);
-  const groupOf = (node) => data.nodes[node].group;
+  const shares = (node, group) => Boolean(data.nodes[node].groups?.includes(group));
   const enters = (route, node) => {
     const port = data.ports[route.to];
-    return port.node === node || (port.group != null && port.group === groupOf(node));
+    return port.node === node || (port.group != null && shares(node, port.group));
   };
   const readers = (route) => {
     const port = data.ports[route.to];
@@ -148,12 +148,12 @@ Atlas.circuit.nodePanel = (view) => {
     });
     modes.append(button);
   }
-  const group = picked.type === "group" ? picked.index : data.nodes[picked.index].group;
-  const strip = group == null ? "" : `${data.groups[group].name}, ${data.groups[group].heads}`;
+  const groups = picked.type === "group" ? [picked.index] : (data.nodes[picked.index].groups ?? []);
+  const strip = groups.map((group) => `${data.groups[group].name}, ${data.groups[group].heads}`).join("; ");
   const mine = (route) => picked.type === "node" && data.ports[route.to].node === picked.index;
   const lists = [
     ["Into it", view.shown.filter(mine)],
-    [`Into ${strip}`, view.shown.filter((route) => strip && data.ports[route.to].group === group)],
+    [`Into ${strip}`, view.shown.filter((route) => strip && groups.includes(data.ports[route.to].group))],
     ["From it", view.shown.filter((route) => picked.type === "node" && route.from === picked.index)],
   ];
   const parts = lists.filter(([, routes]) => routes.length).flatMap(([word, routes]) => [
