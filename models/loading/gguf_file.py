@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +12,23 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from .families import FAMILIES
+from .families.family import check_layers
 from .fill import build_model
+from .gguf_facts import Facts
 from .gguf_header import Header, TensorInfo, open_gguf, read_header
 from .gguf_kinds import IGNORED, kind_of
+from .gguf_latent import JoinedLatents
 from .gguf_rotary import llama3_parameters
 from .gguf_tokenizer import tokenizer_from_gguf
 from .load import with_context, with_tokenizer
 from .transforms import Shape
 
 if TYPE_CHECKING:
+    from ..encoder_decoder import HookedEncoderDecoder
     from ..transformer import HookedTransformer
 
 ROPE_FACTORS = "rope_freqs.weight"
+LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 BLOCK = 1 << 22
 """Numbers that are dequantised at once."""
 
@@ -86,24 +91,33 @@ def _gguf_package() -> Any:
     return gguf
 
 
-def load_gguf(path: Path, name: str, n_ctx: int | None, dtype: torch.dtype, device: torch.device | str) -> HookedTransformer:
+def load_gguf(
+    path: Path, name: str, n_ctx: int | None, dtype: torch.dtype, device: torch.device | str
+) -> HookedTransformer | HookedEncoderDecoder:
     """A model from a .gguf file. Raises CheckpointError for a file that is damaged, split, or of an unknown kind."""
     tensors = GGUFTensors(path)
-    metadata, where = tensors.header.metadata, str(path)
+    metadata, present, where = tensors.header.metadata, tensors.header.tensors, str(path)
     kind = kind_of(metadata, where)
-    hf = kind.hf_config(metadata, tensors.header.tensors, where)
-    hf |= _rope_factors(tensors, hf.get("rope_theta", 10_000.0))
+    facts = Facts(kind.architecture, metadata, present, where)
+    for count in ("block_count", "decoder_block_count"):
+        check_layers(facts(count), len(present))
+    hf = kind.hf_config(facts)
+    hf |= _rope_factors(tensors, facts, hf)
     tokenizer = tokenizer_from_gguf(metadata, where)
-    cfg = FAMILIES[kind.model_type].to_config(hf, len(tensors.header.tensors), where).replace(name=name)
+    cfg = FAMILIES[kind.model_type(facts)].to_config(hf, len(present), where, set(present)).replace(name=name)
     cfg = with_context(with_tokenizer(cfg, tokenizer), n_ctx)
-    model = build_model(cfg, tensors, kind.weights, IGNORED, dtype, device)
+    model = build_model(cfg, JoinedLatents(tensors), kind.weights(present), IGNORED, dtype, device)
     model.tokenizer = tokenizer
     return model
 
 
-def _rope_factors(tensors: GGUFTensors, base: float) -> dict[str, Any]:
-    """Rotary parameters of Llama 3.1 and later, which such a file holds as one factor per frequency, not as metadata."""
-    if ROPE_FACTORS not in tensors.header.tensors:
-        return {}
-    factors = tensors.read(ROPE_FACTORS).double()
-    return {"rope_parameters": llama3_parameters(factors, base, str(tensors.path))}
+def _rope_factors(tensors: GGUFTensors, facts: Facts, hf: Mapping[str, Any]) -> dict[str, Any]:
+    """Rotary parameters of LongRoPE, and of Llama 3.1 and later, which a file holds as factors per frequency, not as metadata."""
+    if facts.has(LONG_FACTORS) and facts.has(SHORT_FACTORS):
+        long, short = tensors.read(LONG_FACTORS).tolist(), tensors.read(SHORT_FACTORS).tolist()
+        parameters = {"long_factor": long, "short_factor": short, "attention_factor": facts("rope.scaling.attn_factor")}
+        return {"rope_parameters": {**parameters, "rope_type": "longrope"}}
+    if facts.has(ROPE_FACTORS):
+        factors = tensors.read(ROPE_FACTORS).double()
+        return {"rope_parameters": llama3_parameters(factors, hf.get("rope_theta", 10_000.0), facts.where)}
+    return {}
