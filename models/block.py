@@ -1,11 +1,14 @@
-"""One block: how attention and MLP read the residual stream and write to it, in six orders.
+"""One block: how attention and MLP read the residual stream and write to it, in nine orders.
 
     pre               x + attn(ln1(x)),              then  x + mlp(ln2(x))               GPT-2, Llama
     sandwich          x + ln1_post(attn(ln1(x))),    then  x + ln2_post(mlp(ln2(x)))     Gemma 2 and 3
+    sandwich_scaled   the same, then  (x + layer_embed(x)) * scalar                      Gemma 4
     output_norm       x + ln1_post(attn(x)),         then  x + ln2_post(mlp(x))          OLMo 2
     parallel          x + attn(ln1(x)) + mlp(ln2(x))                                     GPT-NeoX, Pythia
     parallel_shared   x + attn(ln1(x)) + mlp(ln1(x))                                     GPT-J, Cohere
     post              ln1(x + attn(x)),              then  ln2(x + mlp(x))               the original Transformer
+    normed_stream     y = ln1(x); y + attn(y),       then  y = ln2(x); y + mlp(y)        MiniMax-01
+    altup             several streams, one of which is computed on; see `models.altup`   Gemma 3n
 
 Where a block has cross-attention, it comes between the two, with a norm `ln_cross` placed as the others are.
 `hook_attn_out` and `hook_mlp_out` are what is added to the stream; `hook_resid_mid` and `hook_resid_post` are the sums.
@@ -16,9 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from .altup import AltUp, Laurel, Streams, altup, equip
 from .attention.attention import Attention
 from .attention.context import AttentionContext
 from .attention.cross import CrossAttention
@@ -27,21 +32,13 @@ from .cache import KVCache
 from .config import TransformerConfig
 from .errors import HookError
 from .hooks import HookPoint
-from .mlp import MLPS
-from .norms import NoNorm, Norm, make_norm
+from .layer_embedding import LayerEmbeddingRead
+from .mlps import MLPS
+from .norms import NoNorm, Norm, Shared, make_norm
 
 Resid = Float[Tensor, "batch pos d_model"]
-
-
-class Shared:
-    """A norm whose output is at hand."""
-
-    def __init__(self, norm: Norm | NoNorm, normed: Resid) -> None:
-        self.plain, self.normed = norm.plain, normed
-        self.is_hooked, self.is_in_graph = norm.is_hooked, norm.is_in_graph
-
-    def __call__(self, x: Resid) -> Resid:
-        return self.normed
+State = Float[Tensor, "*stream batch pos d_model"]
+"""What blocks hand on: the residual stream, or several side by side in orders that have them."""
 
 
 class Block(nn.Module):
@@ -58,7 +55,19 @@ class Block(nn.Module):
     hook_resid_mid: HookPoint
     hook_mlp_in: HookPoint
     hook_mlp_out: HookPoint
+    hook_resid_late: HookPoint
+    hook_layer_embed: HookPoint
+    hook_layer_out: HookPoint
     hook_resid_post: HookPoint
+    hook_streams_pre: HookPoint
+    hook_laurel_out: HookPoint
+    hook_streams_post: HookPoint
+    altup: AltUp
+    laurel: Laurel
+    ln1: Norm | NoNorm
+    ln1_post: Norm | NoNorm
+    ln2: Norm | NoNorm
+    ln2_post: Norm | NoNorm
 
     def __init__(self, cfg: TransformerConfig, layer: int) -> None:
         super().__init__()
@@ -67,7 +76,7 @@ class Block(nn.Module):
         self.attn: Attention = MIXERS[cfg.mixer](cfg, layer)  # type: ignore[assignment]
         for name in self.order.norms:
             if name.startswith("ln1") or not cfg.attn_only:
-                setattr(self, name, make_norm(cfg))
+                setattr(self, name, make_norm(cfg) if cfg.attn_norm or name != "ln1" else NoNorm())
         names = ["resid_pre", *(f"{reader}_input" for reader in self.attn.readers), "attn_out", "resid_post"]
         if not self.attn.readers:
             names += ["mixer_in"]
@@ -77,10 +86,17 @@ class Block(nn.Module):
         if not cfg.attn_only:
             self.mlp = MLPS[cfg.mlp](cfg)
             names += ["mlp_in", "mlp_out"] + ([] if self.order.parallel else ["resid_mid"])
+        if cfg.block == "sandwich_scaled":
+            self.scalar = nn.Parameter(torch.ones(1))
+        if cfg.d_layer_embed:
+            self.layer_embed = LayerEmbeddingRead(cfg, layer)
+            names += ["resid_late", "layer_embed", "layer_out"]
+        if self.order.equip is not None:
+            names += self.order.equip(self)
         for name in names:
             setattr(self, f"hook_{name}", HookPoint(f"hook_{name}"))
 
-    def forward(self, x: Resid, context: AttentionContext, cache: KVCache | None = None) -> Resid:
+    def forward(self, x: State, context: AttentionContext, cache: KVCache | None = None) -> State:
         return self.order.flow(self, x, context, cache)
 
     def attend(self, x: Resid, context: AttentionContext, cache: KVCache | None, norm: Norm | NoNorm | Shared) -> Resid:
@@ -107,16 +123,21 @@ class Block(nn.Module):
         return out if self.cfg.residual_scale == 1.0 else out * self.cfg.residual_scale
 
 
-Flow = Callable[[Block, Resid, AttentionContext, KVCache | None], Resid]
+Flow = Callable[[Block, State, AttentionContext, KVCache | None], State]
 
 
 @dataclass(frozen=True)
 class BlockOrder:
     """How a block computes, and the facts about it that analyses need.
 
+    adds_up: whether the stream after a block is that before it plus what attention and MLP write (with
+    norms on it, if it rescales).
     norms: the norms it has. before, behind: whether a norm (ln1, ln2) stands between the stream and what attention and MLP read,
-    and another (ln1_post, ln2_post) between what they compute and the stream. rescales: whether norms act on the stream itself.
+    and another (ln1_post, ln2_post) between what they compute and the stream. rescales: whether norms act on the stream itself,
+    after each addition or, if norms_first, before each reading.
     parallel: whether attention and MLP read the same stream.
+    equip: gives a block the modules that only this order has, and returns the names of their hooks.
+    streams: makes the module that turns the one stream into several before the first block, and back after the last.
     """
 
     flow: Flow
@@ -124,7 +145,11 @@ class BlockOrder:
     before: bool = True
     behind: bool = False
     rescales: bool = False
+    norms_first: bool = False
     parallel: bool = False
+    adds_up: bool = True
+    equip: Callable[[Block], list[str]] | None = None
+    streams: Callable[[TransformerConfig], Streams] | None = None
 
 
 def pre_norm(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
@@ -142,12 +167,26 @@ def pre_norm(block: Block, x: Resid, context: AttentionContext, cache: KVCache |
 
 def sandwich_norm(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
     """Ding et al. 2021 (CogView, arXiv 2105.13290)."""
+    return block.hook_resid_post(_sandwiched(block, x, context, cache))
+
+
+def sandwich_scaled(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
+    """Gemma 4: the layer's own embedding of the token comes third, where there is one; the whole stream is scaled at the end."""
+    x = _sandwiched(block, x, context, cache)
+    if block.cfg.d_layer_embed:
+        x = block.hook_resid_late(x)
+        embedding = block.hook_layer_embed(block.layer_embed.embedding(context))
+        x = x + block.hook_layer_out(block.layer_embed(x, embedding))
+    return block.hook_resid_post(x * block.scalar)
+
+
+def _sandwiched(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
     x = block.hook_resid_pre(x)
     x = x + block.hook_attn_out(block.scaled(block.ln1_post(block.attend(x, context, cache, block.ln1))))
     if not block.cfg.attn_only:
         x = block.hook_resid_mid(x)
         x = x + block.hook_mlp_out(block.scaled(block.ln2_post(block.mlp(block.ln2(block.hook_mlp_in(x))))))
-    return block.hook_resid_post(x)
+    return x
 
 
 def output_norm(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
@@ -179,7 +218,8 @@ def parallel_shared(block: Block, x: Resid, context: AttentionContext, cache: KV
         if block.hook_mlp_in.is_in_graph:
             if block.ln1.is_in_graph:
                 raise HookError(
-                    f"'{block.hook_mlp_in.name}' and the hooks of ln1 cannot both be edited, or followed by gradients, in one run."
+                    f"'{block.hook_mlp_in.name}' and the hooks of ln1 cannot both be edited, or followed by gradients, in one "
+                    "run."
                 )
             normed = block.ln1.plain(read)
         out = out + block.hook_mlp_out(block.scaled(block.mlp(normed)))
@@ -202,14 +242,28 @@ def post_norm(block: Block, x: Resid, context: AttentionContext, cache: KVCache 
     return block.ln2(block.hook_resid_post(x))
 
 
+def normed_stream(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
+    """MiniMax-01 (arXiv 2501.08313): the stream itself is normed before it is read, and scaled before each addition."""
+    cfg = block.cfg
+    x = block.ln1(block.hook_resid_pre(x))
+    x = cfg.attn_stream_scale * x + block.hook_attn_out(block.scaled(block.attend(x, context, cache, NO_NORM)))
+    if not cfg.attn_only:
+        x = block.ln2(block.hook_resid_mid(x))
+        x = cfg.mlp_stream_scale * x + block.hook_mlp_out(block.scaled(block.mlp(block.hook_mlp_in(x))))
+    return block.hook_resid_post(x)
+
+
 NO_NORM = NoNorm()
 
 ORDERS: dict[str, BlockOrder] = {
     "pre": BlockOrder(pre_norm, ("ln1", "ln2")),
     "sandwich": BlockOrder(sandwich_norm, ("ln1", "ln1_post", "ln2", "ln2_post"), behind=True),
+    "sandwich_scaled": BlockOrder(sandwich_scaled, ("ln1", "ln1_post", "ln2", "ln2_post"), behind=True, adds_up=False),
     "output_norm": BlockOrder(output_norm, ("ln1_post", "ln2_post"), before=False, behind=True),
     "parallel": BlockOrder(parallel, ("ln1", "ln2"), parallel=True),
     "parallel_shared": BlockOrder(parallel_shared, ("ln1",), parallel=True),
     "post": BlockOrder(post_norm, ("ln1", "ln2"), before=False, rescales=True),
+    "normed_stream": BlockOrder(normed_stream, ("ln1", "ln2"), before=False, rescales=True, norms_first=True),
+    "altup": BlockOrder(altup, ("ln1", "ln1_post", "ln2", "ln2_post"), behind=True, adds_up=False, equip=equip, streams=Streams),
 }
 """By the name that `cfg.block` gives."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from .config import TransformerConfig
 
+if TYPE_CHECKING:
+    from .attention.context import CrossContext
+
 
 class KVCache:
     """Keys and values of all layers for the tokens seen so far; pass the same object to successive calls of a model.
 
-    Keys are stored rotated. Calls with a cache carry no gradients.
+    Keys are stored rotated. Calls with a cache carry no gradients. `cross` is the source of an encoder-decoder: its states,
+    and the keys and values that each layer's cross-attention has of them, computed once.
     """
 
     def __init__(self, cfg: TransformerConfig) -> None:
@@ -25,6 +31,7 @@ class KVCache:
         self._filled: dict[int, int] = {}
         self._states: dict[int, dict[str, Tensor]] = {}
         self._states_before: dict[int, dict[str, Tensor]] = {}
+        self.cross: CrossContext | None = None
 
     @property
     def length(self) -> int:
@@ -33,10 +40,11 @@ class KVCache:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the keys, values and recurrent states in use."""
+        """Bytes of the keys, values and recurrent states in use, and of an encoder-decoder's source."""
         buffers = [(buffer[:, : self._filled[layer]]) for store in (self._keys, self._values) for layer, buffer in store.items()]
         states = [tensor for state in self._states.values() for tensor in state.values()]
-        return sum(tensor.numel() * tensor.element_size() for tensor in buffers + states)
+        source = 0 if self.cross is None else self.cross.n_bytes
+        return source + sum(tensor.numel() * tensor.element_size() for tensor in buffers + states)
 
     def state(self, layer: int) -> dict[str, Tensor]:
         """The recurrent state of a layer, by name; empty before the first token."""
@@ -69,7 +77,7 @@ class KVCache:
         if self.positions is not None and length < self.length:
             self.positions = self.positions[:, :length] if length else None
             self.real = None if self.real is None or not length else self.real[:, :length]
-        self.batch = self.batch if length else None
+        self.batch, self.cross = (self.batch, self.cross) if length else (None, None)
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add one layer's new keys and values, [batch, new, kv_head, width]; returns all of that layer's, old and new."""

@@ -8,21 +8,22 @@ from torch import Tensor, nn
 
 from .config import TransformerConfig
 from .hooks import HookPoint
+from .layer_embedding import LayerEmbeddings
 from .norms import make_norm
 from .positions.sinusoidal import sinusoidal_positions
 
 
-def _none(model: nn.Module, positions: Tensor) -> Tensor | None:
+def _none(model: Embedding, positions: Tensor) -> Tensor | None:
     return None
 
 
-def _learned(model: nn.Module, positions: Tensor) -> Tensor:
-    return model.pos_embed(positions + model.cfg.position_offset)  # type: ignore[operator,union-attr]
+def _learned(model: Embedding, positions: Tensor) -> Tensor:
+    return model.pos_embed(positions + model.cfg.position_offset)
 
 
-def _sinusoidal(model: nn.Module, positions: Tensor) -> Tensor:
-    cfg: TransformerConfig = model.cfg  # type: ignore[assignment]
-    return sinusoidal_positions(positions + cfg.position_offset, cfg.d_model, cfg.sinusoidal_layout, model.embed.weight.dtype)  # type: ignore[union-attr]
+def _sinusoidal(model: Embedding, positions: Tensor) -> Tensor:
+    cfg = model.cfg
+    return sinusoidal_positions(positions + cfg.position_offset, cfg.d_model, cfg.sinusoidal_layout, model.embed.weight.dtype)
 
 
 POSITION_EMBEDDINGS = {"learned": _learned, "sinusoidal": _sinusoidal, "rotary": _none, "none": _none}
@@ -44,6 +45,8 @@ class Embedding:
         if cfg.n_token_types:
             self.token_type_embed = nn.Embedding(cfg.n_token_types, cfg.d_model)
             self.hook_token_type_embed = HookPoint("hook_token_type_embed")
+        if cfg.d_layer_embed:
+            self.layer_embeddings = LayerEmbeddings(cfg)
         if cfg.embed_norm:
             self.embed_norm = make_norm(cfg)
 
@@ -60,7 +63,7 @@ class Embedding:
             # Gemma rounds its scale to the dtype of the weights.
             x = x * torch.tensor(cfg.embed_scale, dtype=x.dtype, device=x.device)
         x = self.hook_embed(x)
-        added = POSITION_EMBEDDINGS[cfg.positions](self, positions)  # type: ignore[arg-type]
+        added = POSITION_EMBEDDINGS[cfg.positions](self, positions)
         if added is not None:
             x = x + self.hook_pos_embed(added.expand(x.shape[0], -1, -1))
         if cfg.n_token_types:

@@ -11,16 +11,17 @@ from torch import Tensor
 
 from .cache import KVCache
 from .errors import InputError
-from .positions.rotary import cacheable_length
-from .text import check_mask, check_tokens
+from .positions.rotary import stale_cache
+from .text import check_head, check_mask, check_tokens
 
 if TYPE_CHECKING:
+    from .encoder_decoder import Target
     from .transformer import HookedTransformer
 
 
 @torch.no_grad()
 def generate(
-    model: HookedTransformer,
+    model: HookedTransformer | Target,
     prompt: str | Sequence[Any] | Tensor,
     max_new_tokens: int = 20,
     *,
@@ -41,11 +42,12 @@ def generate(
         probability reaches `top_p` (Holtzman et al. 2019, arXiv 1904.09751); otherwise take the likeliest token.
     seed: of the draw's own generator; the global one is left alone.
     attention_mask: [batch, pos], 1 at real tokens. Padding must be on the left, so that new tokens follow real ones.
-    use_cache: compute each token once; bidirectional models, and `dynamic` positions past their trained length, make the past
-        stale and recompute it regardless.
+    use_cache: compute each token once; bidirectional models, and `dynamic` or `longrope` positions that outgrow their trained
+        length, make the past stale and recompute it regardless.
     stop_at_eos: end when every row has produced one of `cfg.eos_token_ids`; a finished row repeats its own.
     Raises InputError where prompt and new tokens together exceed n_ctx.
     """
+    check_head(model.cfg, "generate")
     _check_sampling(max_new_tokens, temperature, top_k, top_p)
     tokens = model._as_tokens(prompt, prepend_bos)
     check_tokens(tokens, model.cfg, n_past=max_new_tokens)
@@ -53,7 +55,8 @@ def generate(
     if real is not None and not bool(real[:, -1].all()):
         raise InputError("attention_mask pads the end of a prompt; generation needs padding on the left.")
     generator = torch.Generator(device=tokens.device).manual_seed(seed)
-    stays_right = model.cfg.causal and tokens.shape[1] + max_new_tokens <= cacheable_length(model.cfg)
+    past = tokens.shape[1] if real is None else int(real.sum(1).max())
+    stays_right = model.cfg.causal and stale_cache(model.cfg, past, past + max_new_tokens) is None
     cache = KVCache(model.cfg) if use_cache and stays_right else None
     new, mask, finished = tokens, real, torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
     for _ in range(max_new_tokens):

@@ -15,6 +15,7 @@ class Head:
     """The head of a model, as a mixin of modules with a `cfg` and an `embed`."""
 
     cfg: TransformerConfig
+    embed: nn.Embedding
 
     def _make_head(self, cfg: TransformerConfig) -> None:
         self.ln_final = make_norm(cfg) if cfg.final_norm else make_norm(cfg.replace(norm="none", qk_norm="none"))
@@ -25,7 +26,7 @@ class Head:
             self.head_norm = make_norm(cfg)
         self.unembed = nn.Linear(cfg.d_model, cfg.d_vocab_out, bias=cfg.unembed_bias)
         if cfg.tie_embeddings:
-            self.unembed.weight = self.embed.weight  # type: ignore[has-type]
+            self.unembed.weight = self.embed.weight
 
     def unembed_resid(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits of a residual stream taken after the last block; a model without head returns the normed states."""

@@ -23,6 +23,9 @@ IN_BLOCK = re.compile(r"^(.*?)blocks\.(\d+)\.(.*)$")
 class Part(nn.Module):
     """A piece of a layer whose hooks are named as the layer's own: `blocks.0.attn.hook_sink`, wherever the piece sits in it."""
 
+    shared_parameters: tuple[str, ...] = ()
+    """Parameters that the same piece of later layers uses too, in place of its own."""
+
     @property
     def hook_points(self) -> list[HookPoint]:
         """Its own hooks."""
@@ -44,7 +47,7 @@ class HookedModule(nn.Module):
         self._hook_points: dict[str, HookPoint] = {}
         modules = dict(self.named_modules())
         for path, module in modules.items():
-            while isinstance(modules[path], Part):
+            while isinstance(modules[path], Part | nn.ModuleDict):
                 path = path.rpartition(".")[0]
                 path = path if path in modules else path.rpartition(".")[0]
             for attribute, value in vars(module).items():
@@ -142,6 +145,7 @@ class HookedModule(nn.Module):
         for point in self._hook_points.values():
             if point.layer is None:
                 runs = embeds if point.kind.startswith(("hook_embed", "hook_pos")) else unembeds
+                runs = bool(layers) if point.kind.startswith("streams.") else runs
             else:
                 runs = point.layer in layers
             if not runs and point.is_edited:
@@ -151,10 +155,13 @@ class HookedModule(nn.Module):
 
 
 _ORDER = (
-    *("hook_embed", "hook_pos_embed", "hook_token_type_embed", "embed_norm.", "hook_resid_pre"),
+    *("hook_embed", "hook_pos_embed", "hook_token_type_embed", "embed_norm."),
+    *("hook_streams_pre", "altup.hook_predict", "hook_resid_pre"),
     *("hook_q_input", "hook_k_input", "hook_v_input", "hook_mixer_in", "ln1.", "attn.", "ln1_post.", "hook_attn_out"),
+    *("laurel.", "hook_laurel_out"),
     *("hook_resid_cross", "ln_cross.", "cross_attn.", "hook_cross_attn_out", "hook_resid_mid"),
-    *("hook_mlp_in", "ln2.", "mlp.", "ln2_post.", "hook_mlp_out"),
+    *("hook_mlp_in", "ln2.", "mlp.hook_uncut", "mlp.", "ln2_post.", "hook_mlp_out"),
+    *("hook_resid_late", "altup.hook_correct", "hook_layer_embed", "layer_embed.", "hook_layer_out"),
 )
 _STACKS = ("encoder.", "decoder.", "")
 

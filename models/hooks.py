@@ -20,18 +20,27 @@ AXES = {
     "hook_embed": "batch pos d_model",
     "hook_pos_embed": "batch pos d_model",
     "hook_token_type_embed": "batch pos d_model",
+    "hook_streams_pre": "stream batch pos d_model",
+    "altup.hook_predict": "batch pos stream stream",
     "hook_resid_pre": "batch pos d_model",
     "hook_q_input": "batch pos head d_model",
     "hook_k_input": "batch pos kv_head d_model",
     "hook_v_input": "batch pos kv_head d_model",
     "hook_mixer_in": "batch pos d_model",
     "hook_attn_out": "batch pos d_model",
+    "hook_laurel_out": "batch pos d_model",
     "hook_cross_attn_out": "batch pos d_model",
     "hook_resid_cross": "batch pos d_model",
     "hook_resid_mid": "batch pos d_model",
     "hook_mlp_in": "batch pos d_model",
     "hook_mlp_out": "batch pos d_model",
+    "hook_resid_late": "batch pos d_model",
+    "altup.hook_correct": "batch pos stream",
+    "hook_layer_embed": "batch pos d_layer_embed",
+    "hook_layer_out": "batch pos d_model",
     "hook_resid_post": "batch pos d_model",
+    "hook_streams_post": "stream batch pos d_model",
+    "streams.hook_merged": "batch pos d_model",
     "hook_scale": "batch pos 1",
     "hook_normalized": "batch pos d_model",
     "attn.hook_q": "batch pos head d_head",
@@ -39,26 +48,94 @@ AXES = {
     "attn.hook_v": "batch pos kv_head d_value",
     "attn.hook_rot_q": "batch pos head d_head",
     "attn.hook_rot_k": "batch pos kv_head d_head",
+    "attn.hook_alibi": "batch head query key",
+    "attn.hook_t5_bias": "batch head query key",
+    "attn.hook_q_global": "batch pos head d_head",
+    "attn.hook_k_global": "batch pos head d_head",
+    "attn.hook_v_global": "batch pos head d_value",
+    "attn.hook_score_c2c": "batch head query key",
+    "attn.hook_score_c2p": "batch head query key",
+    "attn.hook_score_p2c": "batch head query key",
     "attn.hook_attn_scores": "batch head query key",
     "attn.hook_pattern": "batch head query key",
+    "attn.hook_sink": "batch head query 1",
+    "attn.hook_decay": "batch pos head d_decay",
+    "attn.hook_beta": "batch pos head",
+    "attn.hook_state": "batch pos head d_head d_state",
+    "attn.hook_gate": "batch pos head d_value",
+    "attn.hook_raw_scores": "batch head query key",
+    "attn.hook_paired_scores": "batch map query key",
+    "attn.hook_unmixed_pattern": "batch head query key",
+    "attn.hook_lambda": "1",
     "attn.hook_mixed": "batch pos head d_value",
+    "attn.hook_head_scale": "batch pos head 1",
+    "attn.hook_effective_pattern": "batch head query key",
     "attn.hook_z": "batch pos head d_value",
     "attn.hook_result": "batch pos head d_model",
+    "attn.hook_q_latent": "batch pos q_rank",
+    "attn.hook_kv_latent": "batch pos kv_rank",
+    "attn.hook_score_content": "batch head query key",
+    "attn.hook_score_rotary": "batch head query key",
+    "attn.hook_indexer_scores": "batch 1 query key",
+    "attn.hook_block_scores": "batch head query block",
+    "attn.hook_selection": "batch selector query key",
+    "attn.hook_pattern_compressed": "batch head query block",
+    "attn.hook_pattern_selected": "batch head query key",
+    "attn.hook_pattern_window": "batch head query key",
+    "attn.hook_gate_branches": "batch pos head branch",
+    "mlp.hook_uncut": "batch pos d_mlp",
     "mlp.hook_pre": "batch pos d_mlp",
     "mlp.hook_pre_linear": "batch pos d_mlp",
     "mlp.hook_post": "batch pos d_mlp",
+    "mlp.hook_router_logits": "batch pos expert",
+    "mlp.hook_expert_weights": "batch pos expert",
+    "mlp.hook_expert_pre": "batch pos expert d_expert",
+    "mlp.hook_expert_pre_linear": "batch pos expert d_expert",
+    "mlp.hook_expert_post": "batch pos expert d_expert",
+    "mlp.hook_expert_out": "batch pos expert d_model",
+    "mlp.shared.hook_pre": "batch pos d_shared",
+    "mlp.shared.hook_pre_linear": "batch pos d_shared",
+    "mlp.shared.hook_post": "batch pos d_shared",
+    "mlp.hook_shared_gate": "batch pos 1",
+    "mlp.hook_shared_out": "batch pos d_model",
 }
 """Every hook and the axes of its tensor.
 
 `hook_scale` is what the norm divides by; `hook_normalized` is what the norm hands on, gain and bias included.
 `attn.hook_q` and `attn.hook_k` come before QK-norm, rotation and temperature, `hook_rot_q` and `hook_rot_k` after them.
+`attn.hook_alibi` is what ALiBi adds to the scaled scores.
 `attn.hook_attn_scores` is what the normaliser sees: scaled, biased, soft-capped, -inf where masked.
+`attn.hook_score_c2c`, `_c2p` and `_p2c` are DeBERTa's scores, scaled: content to content, content to position, position to
+content. `attn.hook_q_global`, `_k_global` and `_v_global` make the rows of Longformer's global tokens.
+`attn.hook_sink` is what a learned sink takes of each row; the pattern shares out the rest.
+In differential attention it has the axes of `attn.hook_paired_scores`, two maps for each head.
 `attn.hook_mixed` is pattern @ v where something more happens to it before `hook_z`, which the output weights read.
+Recurrent mixers: `attn.hook_decay` is the logarithm of what each token multiplies the state by before it writes, one number
+per head or per dimension of its keys; `attn.hook_beta` how strongly it writes; `attn.hook_state` the state after it, of which
+its query reads. `attn.hook_gate` multiplies what a head found, after its activation.
+Latent attention: `attn.hook_q_latent` and `attn.hook_kv_latent` are what queries, and keys and values, are made of, after
+their norms; `attn.hook_score_content` and `attn.hook_score_rotary` the scaled scores by each part of the key.
+Selected attention: `attn.hook_selection` is 1 for a key that a query chose, one map for all heads, per group or per head;
+`attn.hook_indexer_scores` and `attn.hook_block_scores` are what it chose by.
 The `*_input` hooks, `hook_mixer_in` and `hook_mlp_in` come before the norm and reach one reader only, never the residual
-stream. `hook_resid_cross` lies between self-attention and cross-attention. Cross-attention has the hooks of attention.
+stream. `mlp.hook_expert_weights` is 0 where a token does not go to an expert; `mlp.hook_expert_out` is weighted, so that its
+sum and `mlp.hook_shared_out` are what the mixture writes.
+`hook_layer_embed` is the token embedding that a layer has of its own, `hook_layer_out` what the block adds of it, and
+`hook_resid_late` the stream before that. `hook_resid_cross` lies between self-attention and cross-attention, which has the hooks
+of attention, its keys and values at the encoder's positions.
+Blocks with several streams (AltUp): `hook_streams_pre` and `hook_streams_post` are all of them, as they come from the block
+before and go to the next. `hook_resid_pre` is the active one as the block reads it, after the prediction, and `hook_resid_post`
+as the block hands it on, after the correction; an edit of either is one of that stream. `hook_resid_late` is the active stream
+after attention, LAuReL and MLP, before the correction, and `hook_layer_out` goes to every stream but the first.
+`altup.hook_predict` [to, from] and `altup.hook_correct` are the coefficients of both; `hook_laurel_out` is what LAuReL adds:
+the sum of it, the stream and `hook_attn_out`, divided by sqrt(2), is `hook_resid_mid`. `streams.hook_merged` is what the final
+norm reads. `mlp.hook_uncut` are the gates of a sparse MLP before the cut, which `hook_pre` follows.
 """
 
-EXPENSIVE = ("hook_result", "hook_q_input", "hook_k_input", "hook_v_input")
+EXPENSIVE = (
+    *("hook_result", "hook_state", "hook_q_input", "hook_k_input", "hook_v_input", "hook_score_content", "hook_score_rotary"),
+    *("hook_expert_pre", "hook_expert_pre_linear", "hook_expert_post", "hook_expert_out"),
+)
 """Computed only while hooked by name or glob; `run_with_cache` without names leaves them out."""
 
 HookFunction = Callable[..., Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -17,19 +18,23 @@ ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
 }
 
 
 class MLP(nn.Module):
-    """`hook_pre` is what the activation sees, `hook_pre_linear` the factor that it gates, `hook_post` what W_out reads."""
+    """`hook_pre` is what the activation sees, `hook_pre_linear` the factor that it gates, `hook_post` what W_out reads.
 
-    def __init__(self, cfg: TransformerConfig) -> None:
+    place: where it sits in its block, as `AXES` names it.
+    """
+
+    def __init__(self, cfg: TransformerConfig, place: str = "mlp") -> None:
         super().__init__()
         self.activation = ACTIVATION_FUNCTIONS[cfg.activation]
         self.up = nn.Linear(cfg.d_model, cfg.d_mlp, bias=cfg.mlp_bias)
         self.down = nn.Linear(cfg.d_mlp, cfg.d_model, bias=cfg.mlp_bias)
-        self.hook_pre = HookPoint("mlp.hook_pre")
-        self.hook_post = HookPoint("mlp.hook_post")
+        self.hook_pre = HookPoint(f"{place}.hook_pre")
+        self.hook_post = HookPoint(f"{place}.hook_post")
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         return self.down(self.hook_post(self.activation(self.hook_pre(self.up(x)))))
@@ -48,10 +53,10 @@ class MLP(nn.Module):
 class GatedMLP(MLP):
     """The gated form: the activation is on the gate, and `hook_pre` with it."""
 
-    def __init__(self, cfg: TransformerConfig) -> None:
-        super().__init__(cfg)
+    def __init__(self, cfg: TransformerConfig, place: str = "mlp") -> None:
+        super().__init__(cfg, place)
         self.gate = nn.Linear(cfg.d_model, cfg.d_mlp, bias=cfg.mlp_bias)
-        self.hook_pre_linear = HookPoint("mlp.hook_pre_linear")
+        self.hook_pre_linear = HookPoint(f"{place}.hook_pre_linear")
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         gated = self.activation(self.hook_pre(self.gate(x))) * self.hook_pre_linear(self.up(x))
@@ -61,7 +66,3 @@ class GatedMLP(MLP):
     def W_gate(self) -> Float[Tensor, "d_model d_mlp"]:
         """A view: x @ W_gate is what the activation sees."""
         return self.gate.weight.T
-
-
-MLPS: dict[str, type[nn.Module]] = {"plain": MLP, "gated": GatedMLP}
-"""By the name that `cfg.mlp` gives: modules, made as mlp(cfg_of_the_layer), from [batch, pos, d_model] to the same."""

@@ -88,6 +88,17 @@ class NoNorm(nn.Module):
         return x
 
 
+class Shared:
+    """A norm whose output is at hand."""
+
+    def __init__(self, norm: Norm | NoNorm, normed: Float[Tensor, "*axes dim"]) -> None:
+        self.plain, self.normed = norm.plain, normed
+        self.is_hooked, self.is_in_graph = norm.is_hooked, norm.is_in_graph
+
+    def __call__(self, x: Float[Tensor, "*axes dim"]) -> Float[Tensor, "*axes dim"]:
+        return self.normed
+
+
 def make_norm(cfg: TransformerConfig, dim: int | None = None) -> Norm | NoNorm:
     """The norm that a config names, over d_model or another number of dimensions."""
     return NoNorm() if cfg.norm == "none" else Norm(cfg.norm, dim or cfg.d_model, cfg.norm_eps, cfg.norm_bias)

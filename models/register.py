@@ -10,9 +10,11 @@ from .attention.normalisers import NORMALISERS
 from .attention.out_steps import OUT_STEPS
 from .attention.score_terms import SCORE_TERMS
 from .block import ORDERS
-from .config import NAMES
+from .config.names import NAMES, PART_NAMES
 from .errors import ConfigError
-from .mlp import ACTIVATION_FUNCTIONS, MLPS
+from .mlp import ACTIVATION_FUNCTIONS
+from .mlps import MLPS
+from .routing import ROUTERS
 
 REGISTRIES: dict[str, dict[str, Any]] = {
     "activation": ACTIVATION_FUNCTIONS,
@@ -22,20 +24,21 @@ REGISTRIES: dict[str, dict[str, Any]] = {
     "mlp": MLPS,
     "normaliser": NORMALISERS,
     "out_steps": OUT_STEPS,
+    "router": ROUTERS,
     "score_terms": SCORE_TERMS,
 }
-"""By field of `TransformerConfig`: what each of its names stands for."""
+"""By field of `TransformerConfig`, and of `ExpertsConfig`: what each of its names stands for."""
 
 
 def register(field: str, name: str, entry: Any) -> None:
     """Add a variant under a name that configs can then use in `field`.
 
-    entry: what the field's registry holds, as described where it is defined: a function for "activation", "block" and "mask",
-    a module class for the others. Raises ConfigError for a field without registry and for a name that is taken.
+    entry: what the field's registry holds, as described where it is defined: a function for "activation", "block", "mask" and
+    "router", a module class for the others. Raises ConfigError for a field without registry and for a name that is taken.
     """
     if field not in REGISTRIES:
         raise ConfigError(f"field must be one of {', '.join(REGISTRIES)}, got {field!r}.")
     if name in REGISTRIES[field]:
         raise ConfigError(f"{field} {name!r} is taken; choose another name.")
     REGISTRIES[field][name] = entry
-    NAMES[field].append(name)
+    (NAMES | PART_NAMES)[field].append(name)

@@ -12,7 +12,7 @@ from torch import Tensor
 from .cache import KVCache
 from .config import TransformerConfig
 from .errors import InputError
-from .positions.rotary import cacheable_length
+from .positions.rotary import stale_cache
 
 if TYPE_CHECKING:
     from .loading.tokenizer import Tokenizer
@@ -124,6 +124,12 @@ def check_resid(resid: object, model: Any, layer: int) -> Float[Tensor, "batch p
     return resid
 
 
+def check_head(cfg: TransformerConfig, what: str) -> None:
+    """Raise InputError where `what` needs logits and the model has none."""
+    if cfg.head == "none":
+        raise InputError(f"{what} needs logits, and this model has no head: it returns its last states.")
+
+
 def check_partial(return_type: str | None, cache: object, given_resid: bool, stops: bool) -> None:
     """Raise InputError for what a run of some layers only cannot give: a loss, or a cache that stays whole."""
     if return_type in ("loss", "both"):
@@ -145,27 +151,29 @@ def check_cache(cache: object, shape: torch.Size, cfg: TransformerConfig) -> int
         raise InputError(f"tokens have {shape[0]} rows, but the cache holds {cache.batch}; use a new KVCache.")
     if not cfg.causal:
         raise InputError("a bidirectional model cannot use a cache: new tokens change the states of the old ones.")
-    if (total := cache.length + shape[1]) > (limit := cacheable_length(cfg)):
+    past = 0 if cache.positions is None else int(cache.positions.max()) + 1
+    total = past + shape[1]
+    if rotary := stale_cache(cfg, past, total):
         raise InputError(
-            f"{total} tokens exceed the {limit} for which a cache stays right: dynamic rotary scaling then changes every earlier "
-            "key; call without a cache."
+            f"{total} tokens exceed the {rotary.original_n_ctx} for which a cache stays right: {rotary.scaling} rotary scaling "
+            "then changes every earlier key; call without a cache."
         )
     return cache.length
 
 
-def check_mask(mask: Any, shape: torch.Size) -> Bool[Tensor, "batch pos"] | None:
+def check_mask(mask: Any, shape: torch.Size, name: str = "attention_mask") -> Bool[Tensor, "batch pos"] | None:
     """The padding mask as bool, None where nothing is padded. Raises InputError on a wrong shape or wrong values."""
     if mask is None:
         return None
     mask = torch.as_tensor(mask)
     mask = mask[None] if mask.dim() == 1 and shape[0] == 1 else mask
     if mask.shape != shape:
-        raise InputError(f"attention_mask has shape {tuple(mask.shape)}, wanted {tuple(shape)}, as the tokens.")
+        raise InputError(f"{name} has shape {tuple(mask.shape)}, wanted {tuple(shape)}, as the tokens.")
     if mask.dtype != torch.bool and not bool(((mask == 0) | (mask == 1)).all()):
-        raise InputError("attention_mask must hold 1 (or True) at real tokens and 0 (or False) at padding.")
+        raise InputError(f"{name} must hold 1 (or True) at real tokens and 0 (or False) at padding.")
     real = mask.bool()
     if bool(real.all()):
         return None
     if not bool(real.any(1).all()):
-        raise InputError(f"row {int((~real.any(1)).nonzero()[0])} of attention_mask is all padding; drop the row.")
+        raise InputError(f"row {int((~real.any(1)).nonzero()[0])} of {name} is all padding; drop the row.")
     return real

@@ -12,6 +12,9 @@ from .cache import KVCache
 from .config import TransformerConfig
 from .errors import InputError
 
+WITHOUT_GLOBAL_TOKENS = ("full", "sliding", "chunked", "big_bird", "sink_window")
+"""Masks that take no notice of them; one that a user registers may."""
+
 
 def token_info(tokens: Tensor, cfg: TransformerConfig, cache: KVCache | None, **given: Any) -> TokenInfo:
     """The arguments of a model's call as tensors of the right shape. Raises InputError naming the one that cannot be used."""
@@ -24,6 +27,8 @@ def token_info(tokens: Tensor, cfg: TransformerConfig, cache: KVCache | None, **
         raise InputError("prefix must come with the first tokens of a cache, whole; later tokens see it as they see all others.")
     if "token_types" in given and not cfg.n_token_types:
         raise InputError("token_types were given, but this model has no token-type embeddings; leave them out.")
+    if "global_tokens" in given and all(cfg.for_layer(layer).mask in WITHOUT_GLOBAL_TOKENS for layer in range(cfg.n_layers)):
+        raise InputError("global_tokens were given, but no layer of this model has a mask that knows of them; leave them out.")
     checks = {
         "token_types": lambda value: _token_types(value, tokens, cfg),
         "documents": lambda value: _per_token("documents", value, tokens).long(),

@@ -16,8 +16,9 @@ from .cache import KVCache
 from .config import TransformerConfig
 from .errors import InputError
 from .hooked import HookedModule
+from .layer_embedding import SHARED
 from .stack import Stack
-from .text import Text, check_cache, check_mask, check_partial, check_resid, check_tokens
+from .text import Text, check_cache, check_head, check_mask, check_partial, check_resid, check_tokens
 from .token_info import token_info
 
 Tokens = Int[Tensor, "batch pos"]
@@ -70,6 +71,8 @@ class HookedTransformer(Stack, HookedModule, Text):
         """
         if return_type not in ("logits", "loss", "both", None):
             raise InputError(f"return_type must be 'logits', 'loss', 'both' or None, got {return_type!r}.")
+        if return_type in ("loss", "both"):
+            check_head(self.cfg, f"return_type={return_type!r}")
         layers = self._layer_range(start_at_layer, stop_at_layer)
         given_resid, stops = start_at_layer is not None, stop_at_layer is not None
         if given_resid or stops:
@@ -77,7 +80,14 @@ class HookedTransformer(Stack, HookedModule, Text):
             self._refuse_hooks_that_cannot_run(layers, embeds=not given_resid, unembeds=not stops)
         tokens = check_resid(tokens, self, layers.start) if given_resid else self._as_tokens(tokens, prepend_bos)
         info = token_info(
-            tokens, self.cfg, cache, token_types=token_types, documents=documents, prefix=prefix, visible=visible, global_tokens=global_tokens
+            tokens,
+            self.cfg,
+            cache,
+            token_types=token_types,
+            documents=documents,
+            prefix=prefix,
+            visible=visible,
+            global_tokens=global_tokens,
         )
         with torch.set_grad_enabled(torch.is_grad_enabled() and cache is None):
             x, context = self._run_blocks(tokens, attention_mask, cache, layers, info)
@@ -85,7 +95,7 @@ class HookedTransformer(Stack, HookedModule, Text):
                 return x
             logits = self.unembed_resid(x)
             if return_type in ("loss", "both"):
-                loss = next_token_loss(logits, tokens, context.real)
+                loss = next_token_loss(logits, tokens, context.real, info.documents)
                 return loss if return_type == "loss" else (logits, loss)
             return logits if return_type == "logits" else None
 
@@ -118,6 +128,11 @@ class HookedTransformer(Stack, HookedModule, Text):
         last = n if stop is None else stop + n if stop < 0 else stop
         if not 0 <= first <= n or not 0 <= last <= n or first > last:
             raise InputError(f"start_at_layer={start} and stop_at_layer={stop} do not name a range of this model's {n} layers.")
+        if self.streams is not None and not {first, last} <= {0, n}:
+            raise InputError(
+                f"start_at_layer and stop_at_layer must be 0 or {n} in this model, got {start} and {stop}: between its blocks "
+                "there are several streams, of which [batch, pos, d_model] holds one; blocks.{l}.hook_streams_pre has them all."
+            )
         return range(first, last)
 
     def _enter(
@@ -133,7 +148,12 @@ class HookedTransformer(Stack, HookedModule, Text):
             context = AttentionContext(self.cfg, positions, 0, real, info)
         else:
             context = AttentionContext(self.cfg, *cache.append_tokens(tokens.shape[0], positions, real), info)
-        return (tokens if given_resid else self.embed_tokens(tokens, positions, info.token_types)), context
+        if given_resid:
+            return tokens, context
+        x = self.embed_tokens(tokens, positions, info.token_types)
+        if self.cfg.d_layer_embed:
+            context.shared[SHARED] = self.layer_embeddings(tokens, x)
+        return x, context
 
     def generate(
         self, prompt: str | Sequence[Any] | Tensor, max_new_tokens: int = 20, **options: Any
@@ -204,15 +224,22 @@ def token_positions(
 
 
 def next_token_loss(
-    logits: Float[Tensor, "batch pos vocab"], tokens: Tokens, real: Bool[Tensor, "batch key"] | None = None
+    logits: Float[Tensor, "batch pos vocab"],
+    tokens: Tokens,
+    real: Bool[Tensor, "batch key"] | None = None,
+    documents: Int[Tensor, "batch pos"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Mean cross-entropy in nats of each token given those before it; pairs with padding on either side do not count."""
+    """Mean cross-entropy in nats of each token given those before it; pairs with padding, or of two documents, do not count."""
     if tokens.shape[1] < 2:
         raise InputError(
             f"a loss needs at least 2 tokens in a row, one to predict from and one to predict, got {tokens.shape[1]}."
         )
     losses = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none")
-    if real is None:
+    if real is None and documents is None:
         return losses.mean()
-    counted = (real[:, -tokens.shape[1] :][:, :-1] & real[:, -tokens.shape[1] :][:, 1:]).flatten()
-    return losses[counted].mean()
+    counted = torch.ones_like(tokens[:, 1:], dtype=torch.bool)
+    if real is not None:
+        counted = real[:, -tokens.shape[1] :][:, :-1] & real[:, -tokens.shape[1] :][:, 1:]
+    if documents is not None:
+        counted = counted & (documents[:, :-1] == documents[:, 1:])
+    return losses[counted.flatten()].mean()

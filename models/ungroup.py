@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +13,11 @@ from .errors import HookError
 
 if TYPE_CHECKING:
     from .transformer import HookedTransformer
+
+PLAIN_KEYS = {"attention", "kv_store", "kv_reader", "differential", "talking_heads", "linear", "retention"}
+"""Mixers with a key and a value projection per KV head."""
+
+PER_KV_HEAD = re.compile(r"\.attn\.(conv_)?[kv]\.")
 
 
 def ungrouped(model: HookedTransformer) -> HookedTransformer:
@@ -24,8 +30,9 @@ def ungrouped(model: HookedTransformer) -> HookedTransformer:
     cfg = model.cfg
     if all(cfg.for_layer(layer).group_size == 1 for layer in range(cfg.n_layers)):
         return model
-    if other := {cfg.for_layer(layer).mixer for layer in range(cfg.n_layers)} - {"attention"}:
-        raise HookError(f"an ungrouped view exists of plain attention only, and this model has {', '.join(sorted(other))} layers.")
+    grouped = {layer.mixer for layer in map(cfg.for_layer, range(cfg.n_layers)) if layer.group_size > 1}
+    if other := grouped - PLAIN_KEYS:
+        raise HookError(f"an ungrouped view exists of plain keys and values, which this model's {min(other)} layers do not have.")
     if hooked := [name for name in model.hook_names if model.hook_point(name).is_edited]:
         raise HookError(
             f"the ungrouped model would lack the hook attached to '{hooked[0]}'; remove it, or hook model.ungrouped()."
@@ -35,12 +42,13 @@ def ungrouped(model: HookedTransformer) -> HookedTransformer:
     for name, parameter in model.named_parameters():
         layer = cfg.for_layer(int(name.split(".")[1])) if name.startswith("blocks.") else cfg
         own_norm = ".attn.k_norm." in name and layer.qk_norm in ("own_per_head", "full_width")
-        if ".attn.k." in name or ".attn.v." in name or own_norm:
+        if layer.group_size > 1 and (PER_KV_HEAD.search(name) or own_norm):
             by_head = parameter.detach().unflatten(0, (layer.n_kv_heads, -1))
             rows = by_head.repeat_interleave(layer.group_size, 0).flatten(0, 1)
             parameter = nn.Parameter(rows, requires_grad=parameter.requires_grad)
         module, _, attribute = name.rpartition(".")
         setattr(copy.get_submodule(module), attribute, parameter)
+    copy.share_parameters()
     if cfg.tie_embeddings:
         copy.unembed.weight = copy.embed.weight
     copy.tokenizer = model.tokenizer

@@ -66,7 +66,7 @@ class AttentionContext:
         return self.positions[:, self.n_past :]
 
     def mask(self, cfg: TransformerConfig) -> Bool[Tensor, "#batch #head query key"] | None:
-        """Visible keys of each query in layers with this config; None where every query sees every key. A padded query sees none."""
+        """Visible keys of each query in layers with this config; None where all see all. A padded query sees none."""
         key = (cfg.mask, cfg.causal, cfg.window, cfg.chunk, cfg.sparse, tuple(cfg.extra.items()))
         if key not in self._masks:
             self._masks[key] = None if self._sees_all(cfg) else self._build_mask(cfg)
@@ -77,7 +77,8 @@ class AttentionContext:
         return self.real is None and self.n_past == 0 and cfg.causal and self._is_unbounded(cfg)
 
     def _is_unbounded(self, cfg: TransformerConfig) -> bool:
-        within = cfg.mask == "full" or (cfg.mask == "sliding" and self.n_keys <= (cfg.window or 0))
+        reach = {"full": self.n_keys, "sliding": cfg.window, "chunked": cfg.chunk}.get(cfg.mask)
+        within = self.n_keys <= (reach or 0)
         return within and not self.info.changes_masks
 
     def _sees_all(self, cfg: TransformerConfig) -> bool:
@@ -114,11 +115,22 @@ class AttentionContext:
 
 
 class CrossContext(AttentionContext):
-    """What cross-attention knows of the encoder's states [batch, key, d_model]: every query sees every real key."""
+    """What cross-attention knows of the encoder's states [batch, key, d_model]: every query sees every real key.
 
-    def __init__(self, cfg: TransformerConfig, states: Tensor, real: Bool[Tensor, "batch key"] | None, n_queries: int) -> None:
-        super().__init__(cfg, torch.arange(states.shape[1], device=states.device)[None], 0, real)
-        self.states, self.n_queries = states, n_queries
+    n_queries: tokens of the decoder's current call.
+    kept: each layer's keys and values of these states, once a cache has asked for them to be kept; None without a cache.
+    """
+
+    def __init__(self, cfg: TransformerConfig, states: Tensor, real: Bool[Tensor, "batch key"] | None) -> None:
+        super().__init__(cfg, torch.arange(states.shape[1], device=states.device).expand(len(states), -1), 0, real)
+        self.states, self.n_queries = states, 0
+        self.kept: dict[int, tuple[Tensor, Tensor]] | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the states, and of the keys and values kept."""
+        kept = [self.states, *(tensor for pair in (self.kept or {}).values() for tensor in pair)]
+        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
 
     def mask(self, cfg: TransformerConfig) -> Bool[Tensor, "batch 1 query key"] | None:
         """Padding of the encoder's input gets no weight."""

@@ -11,8 +11,8 @@ from torch import Tensor
 from ..cache import KVCache
 from ..config import TransformerConfig
 from ..errors import InputError
-from .attention import Attention
-from .context import AttentionContext
+from .attention import Attention, project
+from .context import AttentionContext, CrossContext
 
 
 class CrossAttention(Attention):
@@ -31,6 +31,17 @@ class CrossAttention(Attention):
         cross = context.cross
         if cross is None:
             raise InputError("cross-attention needs the encoder's states; call the encoder-decoder model, not its decoder.")
-        q, k, v = self.project(x, cross.states, cross.states, cross)
-        q, k = self.prepare(q, k, cross)
-        return self.write(self.mix(q, k, v, cross), x, cross)
+        q = self.hook_q(project(x, self.q, self.cfg.n_heads))
+        k, v = self._of_states(cross)
+        q, k = self.prepare(q, self.hook_k(k), cross)
+        return self.write(self.mix(q, k, self.hook_v(v), cross), x, cross)
+
+    def _of_states(self, cross: CrossContext) -> tuple[Tensor, Tensor]:
+        """Keys and values of the encoder's states, before their hooks, which thus run at each step of decoding."""
+        if cross.kept is not None and self.layer in cross.kept:
+            return cross.kept[self.layer]
+        heads = self.cfg.n_kv_heads
+        k, v = project(cross.states, self.k, heads), project(cross.states, self.v, heads)
+        if cross.kept is not None:
+            cross.kept[self.layer] = k, v
+        return k, v

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..config import TransformerConfig
+from .sparse_masks import big_bird, longformer
 
 if TYPE_CHECKING:
     from .context import AttentionContext
@@ -47,5 +48,25 @@ def sliding(view: MaskView) -> Visible:
     return (view.in_order & (view.distance.abs() < (view.cfg.window or 0)))[None, None]
 
 
-MASKS: dict[str, Callable[[MaskView], Visible]] = {"full": full, "sliding": sliding}
+def chunked(view: MaskView) -> Visible:
+    """Keys of the query's own chunk: tokens whose positions, divided by `cfg.chunk`, have the same whole part (Llama 4)."""
+    chunks = view.context.positions // (view.cfg.chunk or 1)
+    return view.in_order & (chunks[:, None, view.queries, None] == chunks[:, None, None, view.keys])
+
+
+def sink_window(view: MaskView) -> Visible:
+    """The last `window` keys and the text's first `sparse.n_sinks` tokens (StreamingLLM; Xiao et al. 2023, arXiv 2309.17453)."""
+    n_sinks = view.cfg.sparse.n_sinks if view.cfg.sparse else 0
+    is_sink = view.context.positions[:, None, None, :] < n_sinks
+    return view.in_order & (is_sink | (view.distance.abs() < (view.cfg.window or 0)))
+
+
+MASKS: dict[str, Callable[[MaskView], Visible]] = {
+    "full": full,
+    "sliding": sliding,
+    "sink_window": sink_window,
+    "chunked": chunked,
+    "longformer": longformer,
+    "big_bird": big_bird,
+}
 """By the name that `cfg.mask`, or a layer's type, gives."""

@@ -17,6 +17,7 @@ from ..config import TransformerConfig
 from ..norms import CENTRED, norm_scale, widened
 from ..positions.rotary import rotate
 from .context import AttentionContext
+from .normalisers import kernel_of
 
 if TYPE_CHECKING:
     from .attention import Attention
@@ -81,8 +82,13 @@ def rotary(attn: Attention, q: Tensor, k: Tensor, context: AttentionContext) -> 
     settings = attn.cfg.rotary
     if settings is None:
         return q, k
-    tables = context.tables(settings, attn.cfg.d_head, q.dtype)
-    return rotate(q, tables, settings.layout), rotate(k, tables, settings.layout)
+    tables, first = context.tables(settings, q.shape[-1], q.dtype), attn.first_rotated
+
+    def turned(x: Tensor) -> Tensor:
+        rotated = rotate(x[..., first:], tables, settings.layout)
+        return torch.cat((x[..., :first], rotated), -1) if first else rotated
+
+    return turned(q), turned(k)
 
 
 def temperature(attn: Attention, q: Tensor, k: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor]:
@@ -95,8 +101,15 @@ def temperature(attn: Attention, q: Tensor, k: Tensor, context: AttentionContext
     return q * factor[..., None, None].to(q.dtype), k
 
 
+def features(attn: Attention, q: Tensor, k: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor]:
+    """What a kernel's inner product sees of queries and keys; most kernels see them as they are."""
+    kernel = kernel_of(attn.cfg)
+    return kernel.features(q), kernel.features(k)
+
+
 QK_STEPS: dict[str, Callable[[Attention, Tensor, Tensor, AttentionContext], tuple[Tensor, Tensor]]] = {
     "qk_norm": qk_norm,
     "rotary": rotary,
     "temperature": temperature,
+    "features": features,
 }

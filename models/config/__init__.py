@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .alibi import AlibiConfig
+from .altup import AltUpConfig
 from .experts import ExpertsConfig
 from .latent import LatentConfig
 from .linear import LinearConfig
@@ -14,6 +16,8 @@ from .transformer import TransformerConfig
 
 __all__ = [
     "NAMES",
+    "AlibiConfig",
+    "AltUpConfig",
     "ExpertsConfig",
     "LatentConfig",
     "LinearConfig",

@@ -11,14 +11,17 @@ from ..errors import ConfigError, closest
 
 
 def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number of a size that some machine could hold."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**256
 
 
 def is_number(value: Any) -> bool:
+    """Whether a value is a finite number."""
     return is_whole(value) or (isinstance(value, float) and math.isfinite(value))
 
 
 def is_plain(value: Any) -> bool:
+    """Whether a value is text, a flag or a finite number."""
     return isinstance(value, bool | str) or is_number(value)
 
 
@@ -69,7 +72,7 @@ def known_fields(cls: type, data: dict[str, Any], prefix: str = "") -> dict[str,
 
     Raises ConfigError, with near matches, on an unknown field, and on one of the wrong type.
     """
-    annotations = {field.name: str(field.type) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    annotations = {field.name: str(field.type) for field in dataclasses.fields(cls)}
     for key in data:
         if key not in annotations:
             raise ConfigError(f"config has an unknown field {prefix}{key!r}{closest(key, annotations)}.")

@@ -8,7 +8,7 @@ from ..errors import ConfigError
 from .checks import check_types, one_of, positive
 
 ROTARY_LAYOUTS = ("half", "interleaved")
-ROTARY_SCALINGS = ("none", "linear", "dynamic", "llama3", "yarn")
+ROTARY_SCALINGS = ("none", "linear", "dynamic", "llama3", "yarn", "longrope", "proportional")
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class RotaryConfig:
     """Rotary position embedding (Su et al. 2021, arXiv 2104.09864) and its context-length scalings.
 
     `factor` stretches the context: `linear` divides all frequencies (Chen et al. 2023), `dynamic` raises the base with the
-    current length (NTK-aware), `llama3` stretches long wavelengths only, `yarn` blends by wavelength (Peng et al. 2023).
+    current length (NTK-aware), `llama3` stretches long wavelengths only, `yarn` blends by wavelength (Peng et al. 2023),
+    `longrope` divides each frequency by a number of its own (Ding et al. 2024), `proportional` turns only the fastest pairs.
     """
 
     base: float = 10_000.0
@@ -34,9 +35,15 @@ class RotaryConfig:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float | None = None
-    """`yarn`: multiplies cos and sin; None means 0.1 ln(factor) + 1."""
+    """Multiplies cos and sin. None: 0.1 ln(factor) + 1 for `yarn`, sqrt(1 + ln(factor) / ln(original_n_ctx)) for `longrope`."""
     truncate: bool = True
     """`yarn`: round the ends of the ramp to whole dimensions."""
+    short_factor: tuple[float, ...] = ()
+    """`longrope`: what each pair's frequency is divided by in sequences of up to original_n_ctx tokens."""
+    long_factor: tuple[float, ...] = ()
+    """`longrope`: the same for longer sequences."""
+    proportion: float = 1.0
+    """`proportional`: share of the pairs that turn, the fastest first; the others stand still."""
 
     def __post_init__(self) -> None:
         check_types(type(self), vars(self), "rotary.")
@@ -52,7 +59,11 @@ class RotaryConfig:
             raise ConfigError(f"rotary.base must exceed 1, got {self.base}.")
         if self.dim is not None and (self.dim <= 0 or self.dim % 2):
             raise ConfigError(f"rotary.dim must be a positive even number of dimensions, got {self.dim}.")
-        if self.scaling in ("dynamic", "llama3", "yarn") and self.original_n_ctx is None:
+        for divisor in (*self.short_factor, *self.long_factor):
+            positive("rotary.short_factor and rotary.long_factor", divisor)
+        if not 0 < self.proportion <= 1:
+            raise ConfigError(f"rotary.proportion must be above 0 and at most 1, got {self.proportion}.")
+        if self.scaling in ("dynamic", "llama3", "yarn", "longrope") and self.original_n_ctx is None:
             raise ConfigError(
                 f"rotary.scaling={self.scaling!r} needs rotary.original_n_ctx, the context length of the unscaled model."
             )

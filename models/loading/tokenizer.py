@@ -18,7 +18,10 @@ SPACE = "\u2581"
 
 
 class Tokenizer:
-    """A tokeniser with its BOS and EOS ids. `adds_bos` says whether its own model is used with a leading BOS."""
+    """A tokeniser with its BOS and EOS ids. `adds_bos` says whether its own model is used with a leading BOS.
+
+    BERT calls them [CLS] and [SEP], and every text that begins with the one ends with the other: `closes`.
+    """
 
     def __init__(
         self,
@@ -26,20 +29,28 @@ class Tokenizer:
         bos_token_id: int | None = None,
         eos_token_id: int | None = None,
         adds_bos: bool = False,
+        closes: bool = False,
     ) -> None:
         self.backend, self.bos_token_id, self.eos_token_id = backend, bos_token_id, eos_token_id
         self.adds_bos = adds_bos and bos_token_id is not None
+        self.closes = closes and eos_token_id is not None
         backend.no_padding()
         backend.no_truncation()
 
     def encode(self, text: str, prepend_bos: bool = False) -> list[int]:
-        """Token ids of a text. Special tokens spelled out in it are recognised; none are added but BOS, where asked for."""
+        """Token ids of a text. Special tokens spelled out in it are recognised; none are added but BOS, where asked for.
+
+        With BOS comes EOS where the tokeniser `closes` texts.
+        """
         if not isinstance(text, str):
             raise InputError(f"text must be a string, got {type(text).__name__}.")
         if prepend_bos and self.bos_token_id is None:
             raise InputError("prepend_bos=True, but this tokeniser has no BOS token.")
         ids = self.backend.encode(text, add_special_tokens=False).ids
-        return [self.bos_token_id, *ids] if prepend_bos and self.bos_token_id is not None else ids
+        if prepend_bos and self.bos_token_id is not None:
+            closing = [self.eos_token_id] if self.closes and self.eos_token_id is not None else []
+            return [self.bos_token_id, *ids, *closing]
+        return ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of token ids, special tokens included. Raises InputError for an id that is not in the vocabulary."""
@@ -70,7 +81,8 @@ class Tokenizer:
         write_atomically(folder / "tokenizer.json", lambda path: path.write_text(self.backend.to_str(), encoding="utf-8"))
         tokens = {"bos_token": self.bos_token_id, "eos_token": self.eos_token_id}
         named = {key: None if index is None else self._raw(index) for key, index in tokens.items()}
-        write_json(folder / "tokenizer_config.json", {**named, "add_bos_token": self.adds_bos})
+        added = {"add_bos_token": self.adds_bos, "add_eos_token": self.closes}
+        write_json(folder / "tokenizer_config.json", {**named, **added})
 
     @classmethod
     def from_folder(cls, folder: Path) -> Tokenizer | None:
@@ -85,11 +97,16 @@ class Tokenizer:
             raise CheckpointError(f"{folder / 'tokenizer.json'} is not a tokeniser that can be read: {error}.") from None
         config_file = folder / "tokenizer_config.json"
         config = read_json(config_file) if config_file.is_file() else {}
-        bos, eos = (_token_id(backend, config.get(key)) for key in ("bos_token", "eos_token"))
-        adds_bos = config.get("add_bos_token")
-        if adds_bos is None:
-            adds_bos = bos is not None and backend.encode("a", add_special_tokens=True).ids[:1] == [bos]
-        return cls(backend, bos, eos, bool(adds_bos))
+        bos, eos = (
+            _token_id(backend, config.get(f"{first}_token") or config.get(f"{second}_token"))
+            for first, second in (("bos", "cls"), ("eos", "sep"))
+        )
+        backend.no_padding()
+        around = backend.encode("a", add_special_tokens=True).ids
+        adds_bos, closes = config.get("add_bos_token"), config.get("add_eos_token")
+        adds_bos = around[:1] == [bos] if adds_bos is None else adds_bos
+        closes = around[:1] == [bos] and around[-1:] == [eos] if closes is None else closes
+        return cls(backend, bos, eos, bool(adds_bos), bool(closes))
 
     def _raw(self, index: int) -> str:
         raw = self.backend.id_to_token(int(index)) if int(index) >= 0 else None

@@ -81,23 +81,53 @@ def _yarn(rotary: RotaryConfig, dim: int, length: int) -> Frequencies:
     return Frequencies(inverse * (kept + (1 - kept) / rotary.factor), factor)
 
 
+def _longrope(rotary: RotaryConfig, dim: int, length: int) -> Frequencies:
+    """LongRoPE (Ding et al. 2024, arXiv 2402.13753): a divisor per pair, one set for up to L tokens, one beyond."""
+    trained = rotary.original_n_ctx or length
+    divisors = torch.tensor(rotary.long_factor if length > trained else rotary.short_factor, dtype=torch.float64)
+    factor = rotary.attention_factor
+    if factor is None:
+        factor = math.sqrt(1 + math.log(rotary.factor) / math.log(trained)) if rotary.factor > 1 else 1.0
+    return Frequencies(base_frequencies(rotary.base, dim) / divisors, factor)
+
+
+def _proportional(rotary: RotaryConfig, dim: int, length: int) -> Frequencies:
+    """Gemma 4: the slowest pairs stand still, and the others keep the angles they have in a head that turns as a whole."""
+    inverse = base_frequencies(rotary.base, dim) / rotary.factor
+    inverse[int(rotary.proportion * dim // 2) :] = 0
+    return Frequencies(inverse, 1.0)
+
+
 SCALINGS: dict[str, Callable[[RotaryConfig, int, int], Frequencies]] = {
     "none": _none,
     "linear": _linear,
     "dynamic": _dynamic,
     "llama3": _llama3,
     "yarn": _yarn,
+    "longrope": _longrope,
+    "proportional": _proportional,
 }
 
 
-def cacheable_length(cfg: TransformerConfig) -> int:
-    """Tokens for which keys and values of the past stay right as the sequence grows.
+STALE: dict[str, Callable[[int, int, int], bool]] = {
+    "dynamic": lambda limit, past, total: total > limit,
+    "longrope": lambda limit, past, total: 0 < past <= limit < total,
+}
+"""Whether a scaling makes what was computed for `past` tokens wrong for a sequence of `total`: `dynamic` changes all angles with
+each token past its limit, `longrope` once, on passing it. Every deeper state changes with them."""
 
-    `dynamic` scaling changes the angles of all positions once it passes the trained length, and with them every deeper state.
+
+def stale_cache(cfg: TransformerConfig, past: int, total: int) -> RotaryConfig | None:
+    """The rotary settings by which a cache of `past` tokens does not hold for a sequence of `total`; None where it does.
+
+    Padding does not count; the longest row of a batch decides for all.
     """
-    rotary = (cfg.rotary_for(layer) for layer in range(cfg.n_layers))
-    limits = (each.original_n_ctx for each in rotary if each is not None and each.scaling == "dynamic")
-    return min((limit for limit in limits if limit is not None), default=cfg.n_ctx)
+    layers = {kind: layer for layer, kind in enumerate(cfg.layer_types)}
+    for rotary in map(cfg.rotary_for, layers.values()):
+        if rotary is not None and rotary.scaling in STALE:
+            if STALE[rotary.scaling](rotary.original_n_ctx or total, past, total):
+                return rotary
+    return None
 
 
 def rotary_tables(

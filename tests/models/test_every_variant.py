@@ -1,4 +1,4 @@
-"""What every variant promises: hooks with the stated names and axes, patterns that are what they say, edits that count, sums that add up.
+"""What every variant promises: hooks with the stated names and axes, patterns that are what they say, edits that count, sums.
 
 The tests walk `VARIANTS`, and one of them the registries: a variant that no tiny model uses fails it.
 """
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from models import HookError
-from models.config import NAMES
+from models.config.names import NAMES, PART_NAMES
 from models.hooks import AXES
 from models.register import REGISTRIES
 from tests.models.axis_sizes import axis_sizes
@@ -17,21 +17,35 @@ from tests.models.variants import VARIANTS, tiny_config, tiny_model, tiny_tokens
 
 EVERY = pytest.mark.parametrize("variant", VARIANTS)
 TOKENS = 9
+RANKING = ("attn.hook_indexer_scores", "attn.hook_block_scores")
+"""Only the order of these matters, which small edits may leave as it is."""
 
 
 def layers_with(model, hook: str) -> list[int]:
     return [layer for layer in range(model.n_layers) if f"blocks.{layer}.{hook}" in model.hook_names]
 
 
+def values_by_row(cache, layer: int, cfg) -> torch.Tensor:
+    """The values that each query's weights apply to, [batch, query or 1, key, kv_head, d_value]: global rows have their own."""
+    v = cache["v", layer][:, None]
+    if ("v_global", layer) not in cache:
+        return v
+    is_global = torch.arange(TOKENS) < cfg.sparse.n_global
+    return torch.where(is_global[None, :, None, None, None], cache["v_global", layer][:, None], v)
+
+
 def expected_names(model) -> set[str]:
     """The hooks every model has, written out by hand from its config and from what its mixers read."""
     cfg, names = model.cfg, {"hook_embed"}
-    norms = lambda each, *wanted: [f"{n}.hook_{p}" for n in wanted for p in ("scale", "normalized")] if each.norm != "none" else []  # noqa: E731
+
+    def norms(each, *wanted: str) -> list[str]:
+        return [f"{name}.hook_{part}" for name in wanted for part in ("scale", "normalized")] if each.norm != "none" else []
+
     for layer in range(cfg.n_layers):
         each, readers = cfg.for_layer(layer), model.blocks[layer].attn.readers
         block = ["hook_resid_pre", "hook_attn_out", "hook_resid_post", "attn.hook_z", "attn.hook_result"]
         block += [f"hook_{reader}_input" for reader in readers] or ["hook_mixer_in"]
-        has_ln1, posts = each.block not in ("output_norm",), each.block in ("sandwich", "output_norm")
+        has_ln1, posts = each.block not in ("output_norm",) and each.attn_norm, each.block in ("sandwich", "output_norm")
         block += norms(each, *(["ln1"] if has_ln1 else []), *(["ln1_post"] if posts else []))
         if not each.attn_only:
             block += ["hook_mlp_in", "hook_mlp_out"] + ([] if each.block.startswith("parallel") else ["hook_resid_mid"])
@@ -55,10 +69,10 @@ def test_every_registered_name_is_used_by_some_variant():
         cfg = tiny_config(variant)
         for each in (cfg.for_layer(layer) for layer in range(cfg.n_layers)):
             for field, names in used.items():
-                value = getattr(each, field)
+                value = getattr(each if field in NAMES else each.experts, field, ())
                 names |= set(value) if isinstance(value, tuple) else {value}
     for field, registry in REGISTRIES.items():
-        assert set(registry) == set(NAMES[field]), field
+        assert set(registry) == set((NAMES | PART_NAMES)[field]), field
         assert set(registry) <= used[field], f"{field}: no tiny model in tests/models uses {sorted(set(registry) - used[field])}"
 
 
@@ -87,7 +101,9 @@ def test_reading_changes_nothing(variant):
 @EVERY
 def test_hooks_on_every_point_but_the_split_inputs_change_nothing(variant):
     model, tokens = tiny_model(variant), tiny_tokens()
-    names = [name for name in model.hook_names if not name.endswith("_input")]
+    # An input and its norm cannot both be edited; where attention and MLP share a norm, the MLP's is such an input too.
+    apart = ("_input", "hook_mlp_in") if model.cfg.block == "parallel_shared" else ("_input",)
+    names = [name for name in model.hook_names if not name.endswith(apart) and not model.hook_point(name).read_only]
     hooked = model.run_with_hooks(tokens, fwd_hooks=[(names, lambda tensor, hook: tensor * 1)])
     assert (model(tokens) - hooked).abs().max() < 1e-5 * hooked.abs().max()
 
@@ -121,9 +137,9 @@ def test_z_is_the_pattern_times_the_values(variant):
     for layer in layers_with(model, "attn.hook_pattern"):
         if not model.blocks[layer].attn.readers or "v" not in model.blocks[layer].attn.readers:
             continue
-        pattern, v = cache["pattern", layer], cache["v", layer]
-        v = v.repeat_interleave(pattern.shape[1] // v.shape[2], 2)
-        mixed = torch.einsum("bhqk,bkhd->bqhd", pattern, v)
+        pattern, v = cache["pattern", layer], values_by_row(cache, layer, model.cfg)
+        v = v.repeat_interleave(pattern.shape[1] // v.shape[3], 3).expand(-1, TOKENS, -1, -1, -1)
+        mixed = torch.einsum("bhqk,bqkhd->bqhd", pattern, v)
         wanted = cache["mixed", layer] if ("mixed", layer) in cache else cache["z", layer]
         assert torch.allclose(mixed, wanted, atol=1e-5)
 
@@ -146,9 +162,9 @@ def test_an_edited_pattern_changes_z_of_its_head_and_the_logits_and_nothing_befo
         with model.hooks([(f"blocks.{layer}.attn.hook_pattern", first_key)]):
             logits, cache = model.run_with_cache(tokens)
         after = "mixed" if ("mixed", layer) in cache else "z"
-        v = cache["v", layer] if ("v", layer) in cache else None
-        if v is not None:
-            value = v[:, :1, head // (cfg.n_heads // v.shape[2])]
+        if ("v", layer) in cache:
+            v = values_by_row(cache, layer, cfg)
+            value = v[:, :, 0, head // (cfg.n_heads // v.shape[3])]
             assert torch.allclose(cache[after, layer][:, :, head], value.expand(-1, TOKENS, -1), atol=1e-6)
         assert (logits - clean_logits).abs().max() > 1e-4
         others = list(range(head))
@@ -164,10 +180,12 @@ def test_every_edit_changes_the_output_in_place_and_returned_alike_or_is_refused
         noise = torch.Generator()
 
         def returned(tensor, hook, noise=noise):
-            return tensor + 0.3 * torch.rand(tensor.shape, generator=noise.manual_seed(3))
+            size = 30.0 if hook.kind in RANKING else 0.3
+            return tensor + size * torch.rand(tensor.shape, generator=noise.manual_seed(3))
 
         def in_place(tensor, hook, noise=noise):
-            tensor += 0.3 * torch.rand(tensor.shape, generator=noise.manual_seed(3))
+            size = 30.0 if hook.kind in RANKING else 0.3
+            tensor += size * torch.rand(tensor.shape, generator=noise.manual_seed(3))
 
         if model.hook_point(name).read_only:
             for edit in (returned, in_place):
@@ -199,8 +217,8 @@ def test_results_sum_to_what_attention_writes(variant):
 def test_what_is_written_adds_up_to_the_residual_stream(variant):
     model = tiny_model(variant, dtype=torch.float64)
     _, cache = model.run_with_cache(tiny_tokens(), names="*")
-    if model.blocks[0].order.rescales:
-        pytest.skip("norms act on the stream itself")
+    if model.blocks[0].order.rescales or not model.blocks[0].order.adds_up:
+        pytest.skip("norms or a scalar act on the stream itself")
     stream = cache["resid_pre", 0]
     for layer in range(model.n_layers):
         stream = stream + cache["attn_out", layer]

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from models import ConfigError, HookedTransformer, RotaryConfig, TransformerConfig
+from models import ConfigError, RotaryConfig, TransformerConfig
+from models.build import make_model
 from models.loading.families import FAMILIES
-from models.loading.fill import template_of
+from models.loading.fill import entry_of
 from models.loading.load import with_context
 
 SIZES = {
@@ -24,21 +25,69 @@ SIZES = {
 }
 GPT2 = {"vocab_size": 20, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 32}
 
+RELATIVE = {"relative_attention": True, "pos_att_type": "c2p|p2c", "type_vocab_size": 2}
+
+GEMMA4 = {
+    **SIZES,
+    "num_kv_shared_layers": 2,
+    "hidden_size_per_layer_input": 6,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
+
+T5 = {"vocab_size": 20, "d_model": 24, "d_kv": 8, "d_ff": 16, "num_layers": 2, "num_heads": 3, "feed_forward_proj": "gated-gelu"}
+
+BART = {"vocab_size": 20, "d_model": 24, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+BART |= {"encoder_attention_heads": 3, "decoder_attention_heads": 2}
+
+OWN_SIZES = {
+    "gpt2": GPT2,
+    "gpt_bigcode": GPT2,
+    "gptj": {**GPT2, "rotary_dim": 4},
+    "gpt_neo": {
+        "vocab_size": 20,
+        "hidden_size": 24,
+        "num_layers": 2,
+        "num_heads": 3,
+        "attention_types": [[["global", "local"], 1]],
+    },
+    "mpt": {"vocab_size": 20, "d_model": 24, "n_layers": 2, "n_heads": 3},
+    "opt": {**SIZES, "ffn_dim": 16},
+    "distilbert": {"vocab_size": 20, "dim": 24, "hidden_dim": 16, "n_layers": 2, "n_heads": 3},
+    "deberta": {**SIZES, **RELATIVE, "talking_head": True},
+    "deberta-v2": {**SIZES, **RELATIVE, "norm_rel_ebd": "layer_norm"},
+    "cohere": {**SIZES, "use_qk_norm": True},
+    "diffllama": {**SIZES, "num_attention_heads": 6, "num_key_value_heads": 2},
+    "falcon": {**SIZES, "new_decoder_architecture": True, "num_kv_heads": 1},
+    "gemma3n": GEMMA4,
+    "gemma3n_text": GEMMA4,
+    "gemma4": GEMMA4,
+    "gemma4_text": GEMMA4,
+    "kimi_linear": {**SIZES, "q_lora_rank": 6, "num_hidden_layers": 5},
+    "t5": T5,
+    "mt5": T5,
+    "umt5": T5,
+    "bart": BART,
+    "marian": {**BART, "decoder_start_token_id": 1},
+}
+"""Of families whose config.json has other names for them, or options that bring parameters."""
+
 
 def config(model_type: str, **fields: Any) -> TransformerConfig:
-    return FAMILIES[model_type].to_config({**(GPT2 if model_type == "gpt2" else SIZES), **fields})
+    return FAMILIES[model_type].to_config({**OWN_SIZES.get(model_type, SIZES), **fields})
 
 
 @pytest.mark.parametrize("model_type", list(FAMILIES))
 def test_every_family_has_a_tensor_for_every_parameter(model_type: str) -> None:
-    """With all biases on and embeddings untied, which is as many parameters as a family can have; and no tensor is left over."""
+    """With all biases on, embeddings untied and only some layers with experts; and no tensor is left over."""
     options = {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False}
+    options |= {"mlp_only_layers": [0], "interleave_moe_layer_step": 2, "first_k_dense_replace": 1}
     cfg = config(model_type, **options)
     with torch.device("meta"):
-        templates = {template_of(name)[0] for name, _ in HookedTransformer(cfg).named_parameters()}
+        names = [name for name, _ in make_model(cfg).named_parameters(remove_duplicate=False)]
     weights = FAMILIES[model_type].weight_map(set())
-    assert templates <= set(weights)
-    spare = {name for name in set(weights) - templates if ".bias" not in name}
+    entries = {name: entry_of(name, weights, cfg) for name in names}
+    assert not (missing := [name for name, entry in entries.items() if entry is None]), missing
+    spare = {name for name in set(weights) - set(entries.values()) if ".bias" not in name}
     assert not spare, spare
     assert not any("{base}" in weight.name or "{head}" in weight.name for weight in weights.values())
 
@@ -47,7 +96,7 @@ def test_every_family_has_a_tensor_for_every_parameter(model_type: str) -> None:
 def test_configs_survive_json(model_type: str) -> None:
     cfg = config(model_type)
     assert TransformerConfig.from_json(cfg.to_json()) == cfg
-    assert cfg.family in (model_type, "gemma3")
+    assert cfg.family in (model_type, "gemma3", "gemma3n", "gemma4", "llama4", "roberta")
 
 
 def test_defaults_fill_what_old_files_leave_out() -> None:
@@ -126,7 +175,9 @@ def test_rotary_settings(fields: dict[str, Any], wanted: RotaryConfig, n_ctx: in
 
 def test_gemma3_has_two_rotary_settings() -> None:
     cfg = config("gemma3_text", rope_theta=700.0, rope_local_base_freq=70.0, rope_scaling={"rope_type": "linear", "factor": 8.0})
-    assert cfg.rotary == RotaryConfig(base=700.0, scaling="linear", factor=8.0) and cfg.by_type["sliding"]["rotary"] == RotaryConfig(base=70.0)
+    assert cfg.rotary == RotaryConfig(base=700.0, scaling="linear", factor=8.0) and cfg.by_type["sliding"][
+        "rotary"
+    ] == RotaryConfig(base=70.0)
 
 
 def test_neox_rotates_a_quarter_of_each_head() -> None:
@@ -147,7 +198,7 @@ def test_other_families_rotate_all_of_each_head(model_type: str) -> None:
 @pytest.mark.parametrize(
     "model_type, fields, said",
     [
-        ("llama", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "rotary scaling 'longrope' is not supported"),
+        ("llama", {"rope_scaling": {"rope_type": "mrope", "factor": 2.0}}, "rotary scaling 'mrope' is not supported"),
         ("llama", {"rope_scaling": {"rope_type": "yarm", "factor": 2.0}}, "did you mean 'yarn'"),
         ("llama", {"rope_scaling": {"rope_type": "linear"}}, "lacks 'factor'"),
         ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "lacks 'low_freq_factor'"),

@@ -11,6 +11,7 @@ from models import HookError
 from models.hooks import act_name
 from tests.models.variants import tiny_model, tiny_tokens
 
+
 def test_split_inputs_reach_their_own_head_only():
     model, tokens = tiny_model("llama"), tiny_tokens()
     clean = model.run_with_cache(tokens)[1]

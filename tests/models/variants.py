@@ -6,6 +6,16 @@ import torch
 
 from models import HookedTransformer, RotaryConfig, TransformerConfig
 from models.config import TemperatureConfig
+from tests.models import (
+    variants_encoders,
+    variants_experts,
+    variants_gemma3n,
+    variants_general,
+    variants_latent,
+    variants_linear,
+    variants_positions,
+    variants_seq2seq,
+)
 
 _LLAMA = {"positions": "rotary", "norm": "rms_norm", "gated_mlp": True, "activation": "silu", "n_kv_heads": 2}
 
@@ -26,7 +36,11 @@ VARIANTS: dict[str, dict] = {
     | {"layer_types": ("sliding", "full", "sliding"), "embed_scale": 5.5},
     "gemma3": _LLAMA
     | {"block": "sandwich", "norm": "rms_norm_offset", "qk_norm": "per_head", "window": 4}
-    | {"layer_types": ("sliding", "sliding", "full"), "rotary": RotaryConfig(base=1e6), "by_type": {"sliding": {"rotary": RotaryConfig()}}},
+    | {
+        "layer_types": ("sliding", "sliding", "full"),
+        "rotary": RotaryConfig(base=1e6),
+        "by_type": {"sliding": {"rotary": RotaryConfig()}},
+    },
     "encoder": {"block": "post", "final_norm": False, "causal": False, "activation": "gelu", "qkv_bias": True},
     "encoder_sliding": {"causal": False, "window": 3, "layer_types": ("sliding", "full", "sliding")},
     "attn_only": {"d_mlp": 0, "norm": "none"},
@@ -35,7 +49,8 @@ VARIANTS: dict[str, dict] = {
     "output_norm": _LLAMA | {"block": "output_norm", "qk_norm": "full_width"},
     "own_per_head": _LLAMA | {"norm": "layer_norm", "qk_norm": "own_per_head", "residual_scale": 0.7},
     "l2_norm": _LLAMA | {"qk_norm": "l2", "qk_norm_place": "after", "temperature": TemperatureConfig(scale=0.5, floor_scale=3.0)},
-    "some_layers_without_positions": _LLAMA | {"layer_types": ("rope", "rope", "nope"), "by_type": {"nope": {"positions": "none"}}},
+    "some_layers_without_positions": _LLAMA
+    | {"layer_types": ("rope", "rope", "nope"), "by_type": {"nope": {"positions": "none"}}},
     "layers_of_two_shapes": _LLAMA
     | {"layer_types": ("sliding", "full", "sliding"), "window": 4}
     | {"by_type": {"full": {"n_heads": 2, "n_kv_heads": 1, "d_head": 16, "d_mlp": 32}}},
@@ -45,6 +60,15 @@ VARIANTS: dict[str, dict] = {
     "sinusoidal": {"positions": "sinusoidal", "sinusoidal_layout": "half", "head": "none"},
     "no_positions": {"positions": "none", "d_vocab_out": 7, "unembed_bias": True, "activation": "relu"},
 }
+
+VARIANTS |= variants_encoders.VARIANTS
+VARIANTS |= variants_experts.VARIANTS
+VARIANTS |= variants_gemma3n.VARIANTS
+VARIANTS |= variants_general.VARIANTS
+VARIANTS |= variants_latent.VARIANTS
+VARIANTS |= variants_linear.VARIANTS
+VARIANTS |= variants_positions.VARIANTS
+VARIANTS |= variants_seq2seq.VARIANTS
 
 
 def tiny_config(variant: str, **changes) -> TransformerConfig:
@@ -60,7 +84,7 @@ def tiny_model(variant: str, seed: int = 0, dtype: torch.dtype = torch.float32, 
         for name, parameter in model.named_parameters():
             is_vector = parameter.dim() == 1 or "_norm" in name
             spread = 0.3 if is_vector else parameter.shape[-1] ** -0.5
-            start = 1.0 if name.endswith("weight") and is_vector and model.cfg.norm != "rms_norm_offset" else 0.0
+            start = 1.0 if name.endswith(("weight", "scalar")) and is_vector and model.cfg.norm != "rms_norm_offset" else 0.0
             parameter.copy_(start + spread * torch.randn(parameter.shape, generator=generator))
     return model.to(dtype)
 

@@ -50,6 +50,8 @@ class Case:
     config_class: str
     options: dict[str, Any] = field(default_factory=dict)
     rewrite: dict[str, Any] = field(default_factory=dict)
+    attention: str = "eager"
+    """Hugging Face's implementation to compare with; the plain one applies every option in most families."""
 
 
 def _llama(**options: Any) -> Case:
@@ -199,7 +201,7 @@ CASES: dict[str, Case] = {
 
 
 def hf_model(case: Case, seed: int = 0) -> Any:
-    """The Hugging Face model, in float32 and evaluation mode, with the plain attention that applies every option."""
+    """The Hugging Face model, in float32 and evaluation mode."""
     import transformers
 
     config = getattr(transformers, case.config_class)(**case.options)
@@ -208,7 +210,7 @@ def hf_model(case: Case, seed: int = 0) -> Any:
     if case.config_class == "Gemma3Config":
         model = transformers.Gemma3ForConditionalGeneration._from_config(config, attn_implementation="eager")
     else:
-        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=case.attention)
     randomise(model, torch.Generator().manual_seed(seed))
     return model.eval()
 
@@ -222,6 +224,12 @@ def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
                 parameter.copy_(noise if "emb" in name or "wte" in name else noise * (2 / parameter.shape[-1]) ** 0.5)
             else:
                 parameter.copy_(parameter + 0.3 * noise)
+        for name, buffer in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                buffer.copy_(1 + 0.3 * torch.randn(buffer.shape, generator=generator))
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
 
 
 def save_case(case: Case, model: Any, folder: Path, **options: Any) -> None:

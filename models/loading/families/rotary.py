@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ...config import RotaryConfig
 from ...errors import ConfigError, closest
 from .family import HFConfig
+from .rules import d_head
 
 Parameters = dict[str, Any]
 
@@ -19,6 +21,19 @@ Parameters = dict[str, Any]
 def rotary(hf: HFConfig) -> RotaryConfig:
     """Rotary settings that all layers share."""
     return rotary_from(hf, shared_parameters(hf), float(hf["rope_theta"]))
+
+
+def partial_rotary(hf: HFConfig) -> RotaryConfig:
+    """Rotary settings that all layers share, of the leading `partial_rotary_factor` of each head."""
+    parameters = shared_parameters(hf)
+    part = parameters.get("partial_rotary_factor", hf.get("partial_rotary_factor"))
+    dim = int(d_head(hf) * (1.0 if part is None else part))
+    return rotary_from(hf, parameters, float(hf["rope_theta"]), None if dim == d_head(hf) else dim)
+
+
+def interleaved_rotary(hf: HFConfig) -> RotaryConfig:
+    """As `partial_rotary`, with neighbouring dimensions as pairs."""
+    return replace(partial_rotary(hf), layout="interleaved")
 
 
 def shared_parameters(hf: HFConfig) -> Parameters:
@@ -91,13 +106,39 @@ def _yarn_attention_factor(parameters: Parameters, factor: float) -> float | Non
     return over / under
 
 
+def _longrope(hf: HFConfig, parameters: Parameters) -> Parameters:
+    original = _original_n_ctx(hf, parameters)
+    stated = parameters.get("attention_factor")
+    return {
+        "scaling": "longrope",
+        "factor": float(parameters.get("factor") or hf["max_position_embeddings"] / original),
+        "original_n_ctx": original,
+        "short_factor": tuple(map(float, parameters["short_factor"])),
+        "long_factor": tuple(map(float, parameters["long_factor"])),
+        "attention_factor": None if stated is None else float(stated),
+    }
+
+
+def _proportional(hf: HFConfig, parameters: Parameters) -> Parameters:
+    part = parameters.get("partial_rotary_factor")
+    return {
+        "scaling": "proportional",
+        "factor": float(parameters.get("factor") or 1),
+        "proportion": 1.0 if part is None else float(part),
+    }
+
+
 SCALINGS: dict[str, Callable[[HFConfig, Parameters], Parameters]] = {
     "default": _default,
     "linear": _linear,
     "dynamic": _dynamic,
     "llama3": _llama3,
     "yarn": _yarn,
+    "longrope": _longrope,
+    "su": _longrope,
+    "proportional": _proportional,
 }
+"""By name in config.json; LongRoPE was first called "su"."""
 
 
 def scaled_n_ctx(hf: HFConfig) -> int:

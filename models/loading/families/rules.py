@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ...errors import ConfigError, closest
@@ -56,13 +57,13 @@ def eos_token_ids(hf: HFConfig) -> tuple[int, ...]:
     return () if stated is None else tuple(stated) if isinstance(stated, list) else (stated,)
 
 
-def listed_layer_types(hf: HFConfig) -> tuple[str, ...]:
-    """`layer_types` in our words; empty where there are none. Raises ConfigError for a type we do not have."""
+def listed_layer_types(hf: HFConfig, known: Mapping[str, str] = LAYER_TYPES) -> tuple[str, ...]:
+    """`layer_types` in our words; empty where there are none. Raises ConfigError for a type that is not among `known`."""
     listed = hf.get("layer_types") or ()
     for kind in listed:
-        if kind not in LAYER_TYPES:
-            raise ConfigError(f"layer_types holds {kind!r}, which is not supported; known are {', '.join(LAYER_TYPES)}.")
-    return tuple(LAYER_TYPES[kind] for kind in listed)
+        if kind not in known:
+            raise ConfigError(f"layer_types holds {kind!r}, which is not supported; known are {', '.join(known)}.")
+    return tuple(known[kind] for kind in listed)
 
 
 def every_nth_full(hf: HFConfig, n: int) -> tuple[str, ...]:
