@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from .config import TransformerConfig
 from .errors import ConfigError, HookError, InputError
 from .hooked import HookedModule
 from .stack import Stack
-from .text import Text, check_cache, check_mask, check_tokens
+from .text import Text, check_cache, check_mask, check_return_type, check_tokens, is_text
 from .transformer import next_token_loss, token_positions
 
 
@@ -60,8 +59,7 @@ class HookedEncoderDecoder(HookedModule, Text):
         return_type: "logits", "loss" (mean next-token cross-entropy of the target, in nats), "both", or None.
         Raises InputError where source and target differ in rows, or do not fit their vocabulary or context.
         """
-        if return_type not in ("logits", "loss", "both", None):
-            raise InputError(f"return_type must be 'logits', 'loss', 'both' or None, got {return_type!r}.")
+        check_return_type(return_type, self.cfg)
         if decoder_tokens is None:
             raise InputError(
                 f"decoder_tokens are missing: the target so far, at least its first token, {self.cfg.start_token_id}."
@@ -97,7 +95,7 @@ class HookedEncoderDecoder(HookedModule, Text):
 
     def _source_tokens(self, tokens: Any, prepend_bos: bool | None) -> Int[Tensor, "batch pos"]:
         ids, eos = self._as_tokens(tokens, prepend_bos), self.cfg.eos_token_ids
-        if not _is_text(tokens) or not eos or bool((ids[:, -1] == eos[0]).all()):
+        if not is_text(tokens) or not eos or bool((ids[:, -1] == eos[0]).all()):
             return ids
         return torch.cat((ids, torch.full_like(ids[:, :1], eos[0])), 1)
 
@@ -146,7 +144,7 @@ class HookedEncoderDecoder(HookedModule, Text):
         decoder_attention_mask: Any = None,
         prepend_bos: bool | None = None,
         **options: Any,
-    ) -> Any:
+    ) -> str | list[str] | Tensor:
         """Write a target for a source, [batch, 1 + max_new_tokens] with its first token; text for text.
 
         decoder_tokens: how targets begin, [batch, pos]; None begins each with `cfg.start_token_id`. decoder_attention_mask: 1 at
@@ -161,10 +159,8 @@ class HookedEncoderDecoder(HookedModule, Text):
             if self.cfg.start_token_id is None:
                 raise InputError("this model's config names no start_token_id; give decoder_tokens, how each target begins.")
             decoder_tokens = torch.full((len(source), 1), self.cfg.start_token_id, device=source.device)
-        written = generate(Target(self, cross), decoder_tokens, max_new_tokens, attention_mask=decoder_attention_mask, **options)
-        if isinstance(tokens, str):
-            return self.to_string(written[0])
-        return [self.to_string(row) for row in written] if _is_text(tokens) else written
+        target = Target(self, cross, tokens)
+        return generate(target, decoder_tokens, max_new_tokens, attention_mask=decoder_attention_mask, **options)
 
     def save(self, folder: str | Path) -> None:
         """Write config, weights and tokeniser to a folder that `load_model` reads."""
@@ -174,13 +170,16 @@ class HookedEncoderDecoder(HookedModule, Text):
 
 
 class Target:
-    """The decoder with its source at hand, as decoding drives it."""
+    """The decoder with its source at hand, as decoding drives it. What it writes has the form of the source, text or ids."""
 
-    def __init__(self, model: HookedEncoderDecoder, cross: CrossContext) -> None:
-        self.model, self.cross, self.cfg = model, cross, model.cfg
+    def __init__(self, model: HookedEncoderDecoder, cross: CrossContext, source: Any) -> None:
+        self.model, self.cross, self.source, self.cfg = model, cross, source, model.cfg
 
     def _as_tokens(self, tokens: Any, prepend_bos: bool | None) -> Int[Tensor, "batch pos"]:
         return self.model._as_tokens(tokens, prepend_bos)
+
+    def _as_given(self, prompt: Any, tokens: Tensor) -> str | list[str] | Tensor:
+        return self.model._as_given(self.source, tokens)
 
     def next_token_logits(
         self, tokens: Int[Tensor, "batch pos"], *, attention_mask: Any = None, cache: KVCache | None = None
@@ -188,8 +187,3 @@ class Target:
         """Logits after the last target token."""
         x, _ = self.model._decode(tokens, attention_mask, cache, self.cross)
         return self.model.decoder.unembed_resid(x[:, -1:])[:, 0]
-
-
-def _is_text(tokens: Any) -> bool:
-    """Whether these are a text or several."""
-    return isinstance(tokens, str) or (isinstance(tokens, Sequence) and len(tokens) > 0 and isinstance(tokens[0], str))

@@ -73,10 +73,7 @@ def generate(
         else:
             new = tokens
             mask = None if mask is None else torch.cat((mask, mask.new_ones(len(mask), 1)), 1)
-    if isinstance(prompt, str):
-        return model.to_string(tokens[0])
-    is_text = not isinstance(prompt, Tensor) and len(prompt) > 0 and isinstance(prompt[0], str)
-    return [model.to_string(row) for row in tokens] if is_text else tokens
+    return model._as_given(prompt, tokens)
 
 
 def sample(

@@ -144,7 +144,7 @@ class HookedModule(nn.Module):
         """Raise where a user's hook sits on a part of the model that this call skips, so that no edit is lost in silence."""
         for point in self._hook_points.values():
             if point.layer is None:
-                runs = embeds if point.kind.startswith(("hook_embed", "hook_pos")) else unembeds
+                runs = embeds if point.name.startswith(_EMBEDDING) else unembeds
                 runs = bool(layers) if point.kind.startswith("streams.") else runs
             else:
                 runs = point.layer in layers
@@ -154,8 +154,9 @@ class HookedModule(nn.Module):
                 )
 
 
+_EMBEDDING = ("hook_embed", "hook_pos_embed", "hook_token_type_embed", "embed_norm.")
 _ORDER = (
-    *("hook_embed", "hook_pos_embed", "hook_token_type_embed", "embed_norm."),
+    *_EMBEDDING,
     *("hook_streams_pre", "altup.hook_predict", "hook_resid_pre"),
     *("hook_q_input", "hook_k_input", "hook_v_input", "hook_mixer_in", "ln1.", "attn.", "ln1_post.", "hook_attn_out"),
     *("laurel.", "hook_laurel_out"),

@@ -104,7 +104,7 @@ AXES = {
 `hook_scale` is what the norm divides by; `hook_normalized` is what the norm hands on, gain and bias included.
 `attn.hook_q` and `attn.hook_k` come before QK-norm, rotation and temperature, `hook_rot_q` and `hook_rot_k` after them.
 `attn.hook_alibi` is what ALiBi adds to the scaled scores.
-`attn.hook_attn_scores` is what the normaliser sees: scaled, biased, soft-capped, -inf where masked.
+`attn.hook_attn_scores` is what the normaliser sees: scaled, biased, soft-capped, -inf where masked, which an edit cannot undo.
 `attn.hook_score_c2c`, `_c2p` and `_p2c` are DeBERTa's scores, scaled: content to content, content to position, position to
 content. `attn.hook_q_global`, `_k_global` and `_v_global` make the rows of Longformer's global tokens.
 `attn.hook_sink` is what a learned sink takes of each row; the pattern shares out the rest.
@@ -159,6 +159,10 @@ class HookPoint:
 
     def __init__(self, kind: str, read_only: bool = False) -> None:
         self.kind, self.read_only = kind, read_only
+        if kind not in AXES:
+            raise HookError(
+                f'a hook of the kind {kind!r} has no axes; state them first, as in AXES[{kind!r}] = "batch pos d_model".'
+            )
         self.axes = AXES[kind]
         self.name = kind
         self.layer: int | None = None
@@ -232,6 +236,12 @@ class HookPoint:
             return self._edit(gradient, function)
 
         return run
+
+
+def hooked_scores(point: HookPoint, scores: Tensor) -> Tensor:
+    """Scores, hooked. What is -inf stays so: an edit may weigh the keys that a query sees, but not show it a hidden one."""
+    edited = point(scores)
+    return edited if edited is scores else edited.masked_fill(scores == float("-inf"), float("-inf"))
 
 
 class ActivationCache(Mapping[str, Tensor]):

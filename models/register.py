@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from torch import nn
 
 from .attention.masks import MASKS
 from .attention.mixers import MIXERS
 from .attention.normalisers import NORMALISERS
 from .attention.out_steps import OUT_STEPS
 from .attention.score_terms import SCORE_TERMS
-from .block import ORDERS
+from .block import ORDERS, BlockOrder
 from .config.names import NAMES, PART_NAMES
 from .errors import ConfigError
 from .mlp import ACTIVATION_FUNCTIONS
@@ -33,12 +36,29 @@ REGISTRIES: dict[str, dict[str, Any]] = {
 def register(field: str, name: str, entry: Any) -> None:
     """Add a variant under a name that configs can then use in `field`.
 
-    entry: what the field's registry holds, as described where it is defined: a function for "activation", "block", "mask" and
-    "router", a module class for the others. Raises ConfigError for a field without registry and for a name that is taken.
+    entry: what the field's registry holds, as described where it is defined: a function for "activation", "mask" and "router",
+    a `BlockOrder` for "block", a module class for the others. Raises ConfigError for a field without registry, a name that is
+    taken, and an entry of another kind.
     """
     if field not in REGISTRIES:
         raise ConfigError(f"field must be one of {', '.join(REGISTRIES)}, got {field!r}.")
     if name in REGISTRIES[field]:
         raise ConfigError(f"{field} {name!r} is taken; choose another name.")
+    words, fits = _ENTRIES.get(field, ("a class of modules", _is_module_class))
+    if not fits(entry):
+        raise ConfigError(f"an entry of {field!r} must be {words}, got {entry!r}.")
     REGISTRIES[field][name] = entry
     (NAMES | PART_NAMES)[field].append(name)
+
+
+def _is_module_class(entry: Any) -> bool:
+    return isinstance(entry, type) and issubclass(entry, nn.Module)
+
+
+_ENTRIES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "activation": ("a function", callable),
+    "mask": ("a function", callable),
+    "router": ("a function", callable),
+    "block": ("a BlockOrder", lambda entry: isinstance(entry, BlockOrder)),
+}
+"""By field: what an entry must be, in words, and the test. Module classes where nothing is said."""

@@ -67,7 +67,7 @@ class Text:
         return ids[0]
 
     def _as_tokens(self, tokens: Any, prepend_bos: bool | None) -> Tensor:
-        if isinstance(tokens, str) or (isinstance(tokens, Sequence) and tokens and isinstance(tokens[0], str)):
+        if is_text(tokens):
             return self.to_tokens(tokens, prepend_bos)
         if prepend_bos is not None:
             raise InputError("prepend_bos applies to text; token ids are taken as they are.")
@@ -81,6 +81,17 @@ class Text:
         if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
             raise InputError(f"tokens must be whole numbers, got {tokens.dtype}; a residual stream needs start_at_layer.")
         return (tokens[None] if tokens.dim() == 1 else tokens).long()
+
+    def _as_given(self, prompt: Any, tokens: Tensor) -> str | list[str] | Tensor:
+        """Ids [batch, pos] in the form of the prompt: a text for a text, texts for texts, otherwise as they are."""
+        if isinstance(prompt, str):
+            return self.to_string(tokens[0])
+        return [self.to_string(row) for row in tokens] if is_text(prompt) else tokens
+
+
+def is_text(tokens: Any) -> bool:
+    """Whether these are a text or several."""
+    return isinstance(tokens, str) or (isinstance(tokens, Sequence) and len(tokens) > 0 and isinstance(tokens[0], str))
 
 
 def _ids(tokens: Tensor | Sequence[int]) -> list[int]:
@@ -130,6 +141,14 @@ def check_head(cfg: TransformerConfig, what: str) -> None:
         raise InputError(f"{what} needs logits, and this model has no head: it returns its last states.")
 
 
+def check_return_type(return_type: object, cfg: TransformerConfig) -> None:
+    """Raise InputError where a model cannot return this."""
+    if return_type not in ("logits", "loss", "both", None):
+        raise InputError(f"return_type must be 'logits', 'loss', 'both' or None, got {return_type!r}.")
+    if return_type in ("loss", "both"):
+        check_head(cfg, f"return_type={return_type!r}")
+
+
 def check_partial(return_type: str | None, cache: object, given_resid: bool, stops: bool) -> None:
     """Raise InputError for what a run of some layers only cannot give: a loss, or a cache that stays whole."""
     if return_type in ("loss", "both"):
@@ -161,11 +180,19 @@ def check_cache(cache: object, shape: torch.Size, cfg: TransformerConfig) -> int
     return cache.length
 
 
-def check_mask(mask: Any, shape: torch.Size, name: str = "attention_mask") -> Bool[Tensor, "batch pos"] | None:
-    """The padding mask as bool, None where nothing is padded. Raises InputError on a wrong shape or wrong values."""
+def check_mask(
+    mask: Any, shape: torch.Size, name: str = "attention_mask", in_parts: bool = False
+) -> Bool[Tensor, "batch pos"] | None:
+    """The padding mask as bool, None where nothing is padded. Raises InputError on a wrong shape or wrong values.
+
+    in_parts: the tokens are a part of longer rows, those of a cache, so that a row may be all padding here.
+    """
     if mask is None:
         return None
-    mask = torch.as_tensor(mask)
+    try:
+        mask = torch.as_tensor(mask)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name} must be a tensor or nested lists of 1 and 0, got {type(mask).__name__}.") from None
     mask = mask[None] if mask.dim() == 1 and shape[0] == 1 else mask
     if mask.shape != shape:
         raise InputError(f"{name} has shape {tuple(mask.shape)}, wanted {tuple(shape)}, as the tokens.")
@@ -174,6 +201,6 @@ def check_mask(mask: Any, shape: torch.Size, name: str = "attention_mask") -> Bo
     real = mask.bool()
     if bool(real.all()):
         return None
-    if not bool(real.any(1).all()):
+    if not in_parts and not bool(real.any(1).all()):
         raise InputError(f"row {int((~real.any(1)).nonzero()[0])} of {name} is all padding; drop the row.")
     return real

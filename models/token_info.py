@@ -32,7 +32,7 @@ def token_info(tokens: Tensor, cfg: TransformerConfig, cache: KVCache | None, **
     checks = {
         "token_types": lambda value: _token_types(value, tokens, cfg),
         "documents": lambda value: _per_token("documents", value, tokens).long(),
-        "prefix": lambda value: _prefix(value, tokens, cfg),
+        "prefix": lambda value: _prefix(value, tokens, cache),
         "visible": lambda value: _visible(value, tokens, cfg),
         "global_tokens": lambda value: _flags("global_tokens", _per_token("global_tokens", value, tokens)),
     }
@@ -70,11 +70,16 @@ def _token_types(value: Any, tokens: Tensor, cfg: TransformerConfig) -> Tensor:
     return types
 
 
-def _prefix(value: Any, tokens: Tensor, cfg: TransformerConfig) -> Tensor:
+def _prefix(value: Any, tokens: Tensor, cache: KVCache | None) -> Tensor:
     prefix = _tensor("prefix", value, tokens.device).long()
     prefix = prefix.expand(tokens.shape[0]) if prefix.dim() == 0 else prefix
     if prefix.shape != tokens.shape[:1] or int(prefix.min()) < 0:
         raise InputError(f"prefix must be a length of 0 or more, or one for each of the {tokens.shape[0]} rows, got {value!r}.")
+    if cache is not None and int(prefix.max()) > tokens.shape[1]:
+        raise InputError(
+            f"prefix has {int(prefix.max())} tokens, of which this call with a cache brings {tokens.shape[1]}; give the whole "
+            "prefix at once."
+        )
     return prefix
 
 
@@ -82,9 +87,18 @@ def _visible(value: Any, tokens: Tensor, cfg: TransformerConfig) -> Tensor:
     visible = _flags("visible", _tensor("visible", value, tokens.device))
     visible = visible[None, None] if visible.dim() == 2 else visible[:, None] if visible.dim() == 3 else visible
     batch, length = tokens.shape[:2]
-    if visible.dim() != 4 or visible.shape[0] not in (1, batch) or visible.shape[2:] != (length, length):
+    heads = {1} | _maps_per_head(cfg)
+    fits = visible.dim() == 4 and visible.shape[0] in (1, batch) and visible.shape[1] in heads
+    if not fits or visible.shape[2:] != (length, length):
         raise InputError(
-            f"visible has shape {tuple(visible.shape)}, wanted [batch, head, query, key] = [1 or {batch}, 1 or {cfg.n_heads}, "
-            f"{length}, {length}], or without its leading axes."
+            f"visible has shape {tuple(visible.shape)}, wanted [batch, head, query, key] = [1 or {batch}, "
+            f"{' or '.join(map(str, sorted(heads)))}, {length}, {length}], or without its leading axes."
         )
     return visible
+
+
+def _maps_per_head(cfg: TransformerConfig) -> set[int]:
+    """How many heads a mask may tell apart: those of the layers, where all have as many and none chooses keys per group."""
+    layers = [cfg.for_layer(layer) for layer in range(cfg.n_layers)]
+    heads = {layer.n_heads for layer in layers}
+    return heads if len(heads) == 1 and all(layer.mixer != "native_sparse" for layer in layers) else set()

@@ -18,7 +18,7 @@ from .errors import InputError
 from .hooked import HookedModule
 from .layer_embedding import SHARED
 from .stack import Stack
-from .text import Text, check_cache, check_head, check_mask, check_partial, check_resid, check_tokens
+from .text import Text, check_cache, check_mask, check_partial, check_resid, check_return_type, check_tokens
 from .token_info import token_info
 
 Tokens = Int[Tensor, "batch pos"]
@@ -69,10 +69,7 @@ class HookedTransformer(Stack, HookedModule, Text):
         return_type: "logits", "loss" (mean next-token cross-entropy in nats), "both" (logits, loss), or None.
         Raises InputError for tokens outside the vocabulary, an empty prompt, or one longer than n_ctx.
         """
-        if return_type not in ("logits", "loss", "both", None):
-            raise InputError(f"return_type must be 'logits', 'loss', 'both' or None, got {return_type!r}.")
-        if return_type in ("loss", "both"):
-            check_head(self.cfg, f"return_type={return_type!r}")
+        check_return_type(return_type, self.cfg)
         layers = self._layer_range(start_at_layer, stop_at_layer)
         given_resid, stops = start_at_layer is not None, stop_at_layer is not None
         if given_resid or stops:
@@ -142,7 +139,7 @@ class HookedTransformer(Stack, HookedModule, Text):
         given_resid = tokens.is_floating_point()
         if not given_resid:
             check_tokens(tokens, self.cfg, n_past=0 if cache is None else cache.length)
-        real = check_mask(attention_mask, tokens.shape[:2])
+        real = check_mask(attention_mask, tokens.shape[:2], in_parts=cache is not None)
         positions = token_positions(tokens.shape[1], real, cache, tokens.device, info.documents)
         if cache is None:
             context = AttentionContext(self.cfg, positions, 0, real, info)
@@ -242,4 +239,6 @@ def next_token_loss(
         counted = real[:, -tokens.shape[1] :][:, :-1] & real[:, -tokens.shape[1] :][:, 1:]
     if documents is not None:
         counted = counted & (documents[:, :-1] == documents[:, 1:])
+    if not bool(counted.any()):
+        raise InputError("a loss needs a token and the one after it in one row, real and of one document; there is no such pair.")
     return losses[counted.flatten()].mean()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..cache import KVCache
 from ..config import TransformerConfig
-from ..hooks import HookPoint
+from ..hooks import HookPoint, hooked_scores
 from ..kernels import fused, reference
 from ..norms import widened
 from .context import AttentionContext
@@ -129,7 +129,7 @@ class Attention(nn.Module):
         """pattern @ v."""
         if self._can_fuse:
             return self.fused_mix(q, k, v, context)
-        pattern = self.normaliser(self.hook_attn_scores(self.masked_scores(q, k, context)))
+        pattern = self.normaliser(hooked_scores(self.hook_attn_scores, self.masked_scores(q, k, context)))
         return self.apply_pattern(pattern, v, context)
 
     def fused_mix(self, q: Tensor, k: Tensor, v: Tensor, context: AttentionContext) -> Float[Tensor, "batch pos head d_value"]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..config import RotaryConfig, TransformerConfig
 from ..positions.rotary import RotaryTables, rotary_tables
-from .masks import MASKS, MaskView
+from .masks import MASKS, MaskView, checked_mask
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class AttentionContext:
         self.n_keys = positions.shape[1]
         self.shared: dict[Any, Any] = {}
         self.cross: CrossContext | None = None
-        self._masks: dict[Any, Tensor | None] = {}
+        self._masks: dict[TransformerConfig, Tensor | None] = {}
         self._tables: dict[Any, RotaryTables] = {}
 
     @property
@@ -67,10 +67,9 @@ class AttentionContext:
 
     def mask(self, cfg: TransformerConfig) -> Bool[Tensor, "#batch #head query key"] | None:
         """Visible keys of each query in layers with this config; None where all see all. A padded query sees none."""
-        key = (cfg.mask, cfg.causal, cfg.window, cfg.chunk, cfg.sparse, tuple(cfg.extra.items()))
-        if key not in self._masks:
-            self._masks[key] = None if self._sees_all(cfg) else self._build_mask(cfg)
-        return self._masks[key]
+        if cfg not in self._masks:
+            self._masks[cfg] = None if self._sees_all(cfg) else self._build_mask(cfg)
+        return self._masks[cfg]
 
     def is_plain_causal(self, cfg: TransformerConfig) -> bool:
         """Whether the mask is just the lower triangle, which fused kernels know without being given it."""
@@ -91,7 +90,7 @@ class AttentionContext:
             visible = info.visible
         else:
             slots = torch.arange(self.n_keys, device=self.positions.device)
-            visible = MASKS[cfg.mask](MaskView(cfg, self, slots[self.n_past :], slots))
+            visible = checked_mask(cfg.mask, MASKS[cfg.mask](MaskView(cfg, self, slots[self.n_past :], slots)))
             if info.prefix is not None:
                 visible = visible | self._both_in_prefix(slots, info.prefix)
             if info.documents is not None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError, InputError
 from ..hooked import HookedModule
-from ..hooks import HookPoint
+from ..hooks import HookPoint, hooked_scores
 from ..kernels import reference
 from ..kernels.kernel_functions import Elementwise, Kernel, as_kernel, check_on_nonpositive, kernel_pattern
 
@@ -147,6 +147,6 @@ class GeneralAttention(HookedModule):
             hook(linear(x).unflatten(-1, (self.n_heads, -1)))
             for hook, linear, x in ((self.hook_q, self.q, x_query), (self.hook_k, self.k, x_key), (self.hook_v, self.v, x_value))
         )
-        scores = self.hook_attn_scores(masked_scores(q, k, self.kernel, mask, causal))
+        scores = hooked_scores(self.hook_attn_scores, masked_scores(q, k, self.kernel, mask, causal))
         pattern = self.hook_pattern(kernel_pattern(scores, self.kernel, self.on_nonpositive))
         return self.o(self.hook_z(reference.mix_values(pattern, v)).flatten(2))

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..config import TransformerConfig
-from ..hooks import HookPoint
+from ..hooks import HookPoint, hooked_scores
 from ..kernels.linear import kernel
 from .attention import Attention, Inputs
 from .context import AttentionContext
@@ -52,5 +52,5 @@ class LinearAttention(Recurrent):
 
     def weights(self, q: Tensor, k: Tensor, rest: Sequence[Tensor]) -> Float[Tensor, "batch head query key"]:
         """The softmax of the hooked scores, hooked."""
-        scores = self.hook_attn_scores(kernel.log_products(q, k).to(q.dtype))
+        scores = hooked_scores(self.hook_attn_scores, kernel.log_products(q, k).to(q.dtype))
         return self.hook_pattern(self.normaliser(scores))

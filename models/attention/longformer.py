@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..config import TransformerConfig
 from ..errors import ConfigError, HookError
-from ..hooks import HookPoint
+from ..hooks import HookPoint, hooked_scores
 from ..kernels import banded, fused
 from .attention import Attention, Inputs, project
 from .context import AttentionContext
@@ -78,7 +78,7 @@ class LongformerAttention(Attention):
         if self._can_fuse and not context.info.changes_masks:
             z = self._banded(q, k, v, context)
         else:
-            pattern = self.normaliser(self.hook_attn_scores(self.masked_scores(q, k, context)))
+            pattern = self.normaliser(hooked_scores(self.hook_attn_scores, self.masked_scores(q, k, context)))
             z = self.apply_pattern(pattern, v, context)
         context.shared.pop(("global", self.layer), None)
         return z

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..config import TransformerConfig
+from ..errors import ConfigError
 from .sparse_masks import big_bird, longformer
 
 if TYPE_CHECKING:
@@ -70,3 +72,11 @@ MASKS: dict[str, Callable[[MaskView], Visible]] = {
     "big_bird": big_bird,
 }
 """By the name that `cfg.mask`, or a layer's type, gives."""
+
+
+def checked_mask(name: str, visible: Any) -> Visible:
+    """What a mask returned. Raises ConfigError, naming the mask, where that is no bool tensor with four axes."""
+    if not isinstance(visible, Tensor) or visible.dtype != torch.bool or visible.dim() != 4:
+        got = f"{visible.dtype} of shape {tuple(visible.shape)}" if isinstance(visible, Tensor) else type(visible).__name__
+        raise ConfigError(f"mask {name!r} must return a bool tensor [batch or 1, head or 1, query, key], got {got}.")
+    return visible

@@ -8,6 +8,8 @@ forward(q_input, k_input, v_input, context, cache) returns what the layer writes
     linear_reads   whether `hook_q`, `hook_k` and `hook_v` are its inputs times W_Q, W_K and W_V, plus a bias, and all that it
                    takes from them, its out steps apart
     signed_pattern whether its pattern has negative weights, so that it is no distribution
+    cache          where it keeps what later tokens need (`cache.extend`, `cache.set_state`); one that keeps nothing there decodes
+                   wrongly with a cache
     hook_z, W_O, b_O   with the sum over heads of z W_O, plus b_O, being what it writes
 """
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..cache import KVCache
 from ..config import TransformerConfig
 from ..errors import ConfigError
-from ..hooks import HookPoint
+from ..hooks import HookPoint, hooked_scores
 from ..kernels import fused, reference
 from ..kernels.selection import Blocks, choose, importance, per_head, weighed
 from .attention import Attention, Inputs, project
@@ -77,12 +77,12 @@ class NativeSparseAttention(Attention):
         near = self.hook_pattern_window(self.normaliser(reference.masked(scores, masks[1])))
         patterns = torch.stack((blocks.share_out(compressed), selected, near), -1)
         pattern = (gates.transpose(1, 2).unsqueeze(-2) * patterns).sum(-1)
-        return reference.mix_values(self.hook_pattern(pattern), v)
+        return self.apply_pattern(pattern, v, context)
 
     def compressed_pattern(self, q: Tensor, k: Tensor, whole: Tensor) -> Float[Tensor, "batch head query block"]:
         """Softmax over the mean keys of blocks that a query sees wholly."""
         scores = reference.masked(reference.dot_products(q, k) * self.cfg.attn_scale, whole)
-        return self.hook_pattern_compressed(self.normaliser(self.hook_block_scores(scores)))
+        return self.hook_pattern_compressed(self.normaliser(hooked_scores(self.hook_block_scores, scores)))
 
     def select(self, compressed: Tensor, blocks: Blocks, mask: Mask, context: AttentionContext) -> Tensor:
         """The tokens of the blocks that each group of heads chooses."""
@@ -101,7 +101,7 @@ class NativeSparseAttention(Attention):
     @property
     def _can_fuse(self) -> bool:
         hooks = (self.hook_pattern, self.hook_pattern_selected, self.hook_pattern_window)
-        return self.normaliser.fusable and not any(point.is_hooked for point in hooks)
+        return self.normaliser.fusable and not (self._steps_want_pattern or any(point.is_hooked for point in hooks))
 
 
 def _refuse_unused(cfg: TransformerConfig) -> None:

@@ -1,7 +1,7 @@
 """What turns a row of scores into weights.
 
-A normaliser is a `Normaliser`, made as normaliser(cfg, layer), that maps scores [batch, head, query, key], -inf where masked, to the
-pattern. A row that sees no key gets weight 0 everywhere. `fusable`: it is the plain softmax, which fused kernels compute.
+A `Normaliser` is made as normaliser(cfg, layer) and maps scores [batch, head, query, key], -inf where masked, to the pattern.
+A row that sees no key gets weight 0 everywhere.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..config import TransformerConfig
+from ..config.checks import is_number
+from ..errors import ConfigError
 from ..kernels.kernel_functions import Kernel, as_kernel, check_on_nonpositive, kernel_pattern
 from ..kernels.normalisers import sigmoid_pattern
 from ..kernels.reference import softmax_pattern
@@ -35,6 +37,8 @@ class Sigmoid(Normaliser):
     def __init__(self, cfg: TransformerConfig, layer: int) -> None:
         super().__init__()
         self.bias = cfg.extra.get("sigmoid_bias")
+        if self.bias is not None and not is_number(self.bias):
+            raise ConfigError(f'extra["sigmoid_bias"] must be a number, got {self.bias!r}.')
 
     def forward(self, scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
         return sigmoid_pattern(scores, self.bias)
@@ -57,7 +61,7 @@ class KernelSum(Normaliser):
 
 
 def kernel_of(cfg: TransformerConfig) -> Kernel:
-    """The kernel that `KernelSum` divides by its sum. Raises InputError where `cfg.extra` names none that there is."""
+    """The kernel that `KernelSum` divides by its sum. Raises ConfigError where `cfg.extra` names none that there is."""
     return as_kernel(cfg.extra.get("kernel", "exp"))
 
 

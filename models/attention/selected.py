@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..config import SparseConfig, TransformerConfig
 from ..errors import ConfigError, HookError
-from ..hooks import HookPoint
+from ..hooks import HookPoint, hooked_scores
 from ..kernels import fused, reference
 from ..kernels.selection import Blocks, blocks_of, choose, per_head, weighed
 from .attention import Attention
@@ -46,8 +46,8 @@ class SelectedAttention(Attention):
         scores = reference.capped(self.scores(q, k, context), self.cfg.attn_softcap)
         if is_weighted:
             scores = weighed(scores, selection)
-        scores = self.hook_attn_scores(reference.masked(scores, mask))
-        return reference.mix_values(self.hook_pattern(self.normaliser(scores)), v)
+        scores = hooked_scores(self.hook_attn_scores, reference.masked(scores, mask))
+        return self.apply_pattern(self.normaliser(scores), v, context)
 
 
 class BlockMixture(SelectedAttention):

@@ -7,21 +7,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..config import TransformerConfig
-from ..hooked import Part
 from ..hooks import HookPoint
 from ..kernels.normalisers import mix_heads
 from .attention import Attention
 from .context import AttentionContext
+from .normaliser import Normaliser
 
 Maps = Float[Tensor, "batch head query key"]
 
 
-class MixedWeights(Part):
+class MixedWeights(Normaliser):
     """A normaliser, and then every head's weights a sum of all heads' weights. `hook_unmixed_pattern` lies between the two."""
 
-    fusable = False
-
-    def __init__(self, inner: Part, n_heads: int) -> None:
+    def __init__(self, inner: Normaliser, n_heads: int) -> None:
         super().__init__()
         self.inner = inner
         self.weight = nn.Parameter(torch.eye(n_heads))

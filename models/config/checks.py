@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,12 +11,12 @@ from ..errors import ConfigError, closest
 
 def is_whole(value: Any) -> bool:
     """Whether a value is a whole number of a size that some machine could hold."""
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**256
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number."""
-    return is_whole(value) or (isinstance(value, float) and math.isfinite(value))
+    """Whether a value is a number that arithmetic in float32 survives."""
+    return is_whole(value) or (isinstance(value, float) and abs(value) <= 1e30)
 
 
 def is_plain(value: Any) -> bool:

@@ -52,9 +52,13 @@ class RotaryConfig:
         for field in ("factor", "original_n_ctx", "low_freq_factor", "beta_slow", "attention_factor"):
             if (value := getattr(self, field)) is not None:
                 positive(f"rotary.{field}", value)
-        for low, high in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
-            if getattr(self, low) >= getattr(self, high):
-                raise ConfigError(f"rotary.{high} must exceed rotary.{low}={getattr(self, low)}, got {getattr(self, high)}.")
+        if self.scaling == "llama3" and self.low_freq_factor > self.high_freq_factor:
+            raise ConfigError(
+                f"rotary.high_freq_factor must be at least rotary.low_freq_factor={self.low_freq_factor}, "
+                f"got {self.high_freq_factor}."
+            )
+        if self.scaling == "yarn" and self.beta_slow >= self.beta_fast:
+            raise ConfigError(f"rotary.beta_fast must exceed rotary.beta_slow={self.beta_slow}, got {self.beta_fast}.")
         if self.base <= 1:
             raise ConfigError(f"rotary.base must exceed 1, got {self.base}.")
         if self.dim is not None and (self.dim <= 0 or self.dim % 2):

@@ -239,6 +239,7 @@ class TransformerConfig:
         for each in ("attn_softcap", "logit_softcap"):
             if (value := getattr(self, each)) is not None:
                 positive(each, value)
+        positive("attn_scale", self.attn_scale)
         rotary = self.rotary
         dim = self.d_rotary
         if rotary is not None and (dim > self.d_head or dim % 2):

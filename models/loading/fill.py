@@ -107,8 +107,11 @@ def empty_model(cfg: TransformerConfig) -> HookedTransformer | HookedEncoderDeco
     """The model of a config on the meta device: parameters with shapes, without memory."""
     from ..build import make_model
 
-    with _NoInitialisation(), torch.device("meta"):
-        return make_model(cfg)
+    try:
+        with _NoInitialisation(), torch.device("meta"):
+            return make_model(cfg)
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise CheckpointError(f"the config states sizes that no tensor can have: {str(error).splitlines()[0]}.") from None
 
 
 def _check_sizes(cfg: TransformerConfig, source: TensorSource) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -142,7 +142,8 @@ def from_transformer_lens(state_dict: Mapping[str, Tensor], config_dict: Config)
     if cfg.gated_mlp:
         state |= _gate_biases(state, cfg)
     dtype = next((tensor.dtype for tensor in state.values() if tensor.is_floating_point()), torch.float32)
-    return build_model(cfg, MappingSource(state, "the state dict"), WEIGHTS, (), dtype)
+    model = build_model(cfg, MappingSource(state, "the state dict"), WEIGHTS, (), dtype)
+    return cast("HookedTransformer", model)  # these configs have no encoder
 
 
 def check_state(state_dict: Any) -> None:

@@ -57,7 +57,9 @@ def _llama3(rotary: RotaryConfig, dim: int, length: int) -> Frequencies:
     """Llama 3.1: wavelengths past L / low_freq_factor are stretched, those under L / high_freq_factor kept, the rest blended."""
     inverse = base_frequencies(rotary.base, dim)
     turns = (rotary.original_n_ctx or length) * inverse / (2 * math.pi)
-    kept = ((turns - rotary.low_freq_factor) / (rotary.high_freq_factor - rotary.low_freq_factor)).clamp(0, 1)
+    low, high = rotary.low_freq_factor, rotary.high_freq_factor
+    # Llama 4 Scout has both alike: a step instead of a ramp.
+    kept = ((turns - low) / (high - low)).clamp(0, 1) if high > low else (turns > low).to(inverse.dtype)
     return Frequencies(inverse * (kept + (1 - kept) / rotary.factor), 1.0)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 from models import ConfigError, RotaryConfig, TransformerConfig
-from tests.models.variants import VARIANTS, tiny_config
+from models.positions.rotary import SCALINGS
+from tests.models.variants import VARIANTS, tiny_config, tiny_model
 
 EVERY = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -32,7 +34,7 @@ def test_derived_fields_follow_a_change():
             {"scaling": "yarn", "original_n_ctx": 16, "attention_factor": math.nan},
             "rotary.attention_factor must be a finite number",
         ),
-        ({"scaling": "llama3", "original_n_ctx": 16, "high_freq_factor": 1.0}, "rotary.high_freq_factor must exceed"),
+        ({"scaling": "llama3", "original_n_ctx": 16, "high_freq_factor": 0.5}, "rotary.high_freq_factor must be at least"),
         ({"scaling": "dynamic", "original_n_ctx": 16, "dim": 2}, "more than 2 rotated dimensions"),
     ],
 )
@@ -89,3 +91,29 @@ def test_configs_survive_json(variant, tmp_path):
         TransformerConfig.from_dict(cfg.to_dict() | {"n_layer": 3})
     with pytest.raises(ConfigError, match="lacks n_layers"):
         TransformerConfig.from_dict({key: value for key, value in cfg.to_dict().items() if key != "n_layers"})
+
+
+def test_a_llama3_ramp_may_be_a_step():
+    rotary = RotaryConfig(scaling="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=1.0, original_n_ctx=64)
+    inverse = SCALINGS["llama3"](rotary, 16, 100).inverse
+    plain = SCALINGS["none"](RotaryConfig(), 16, 100).inverse
+    kept = plain * 64 / (2 * math.pi) > 1
+    assert torch.allclose(inverse, torch.where(kept, plain, plain / 4)) and 0 < kept.sum() < 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"attn_scale": -0.3}, "attn_scale must be positive, got -0.3"),
+        ({"norm_eps": 1e308}, "norm_eps must be a finite number"),
+        ({"d_model": 10**30}, "d_model must be a whole number"),
+    ],
+)
+def test_numbers_that_no_model_can_compute_with_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        tiny_config("llama", **changes)
+
+
+def test_a_sigmoid_bias_is_a_number():
+    with pytest.raises(ConfigError, match="sigmoid_bias.* must be a number, got 'x'"):
+        tiny_model("sigmoid", extra={"sigmoid_bias": "x"})

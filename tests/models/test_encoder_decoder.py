@@ -264,6 +264,7 @@ def test_text_is_closed_with_eos():
     written = model.generate("abc", 4)
     assert isinstance(written, str) and written == model.to_string(model.generate(ids, 4)[0])
     assert model.generate(["abc", "abd"], 4)[0] == written
+    assert model.generate("abc", 4, decoder_tokens="de") == model.to_string(model.generate(ids, 4, decoder_tokens=[[8, 9]])[0])
 
 
 def test_loss_is_of_the_target():

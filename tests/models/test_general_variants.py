@@ -109,6 +109,8 @@ def test_differential_attention_decodes_and_takes_a_mask_for_each_head() -> None
     dense, cache = model.run_with_cache(tokens, visible=visible[None])
     assert cache["pattern", 1][:, 2, 5].count_nonzero(-1).tolist() == [2, 2]
     assert torch.allclose(model(tokens, visible=visible[None]), dense, atol=1e-10)
+    with_kernel = tiny_model("differential", normaliser="kernel_sum", dtype=torch.float64)
+    assert torch.allclose(with_kernel(tokens), model(tokens), atol=1e-10)
     with pytest.raises(ConfigError, match="must be even, got 7"):
         tiny_model("differential", d_head=7, positions="none")
     with pytest.raises(ConfigError, match="no qk_norm"):

@@ -24,12 +24,9 @@ pytest.importorskip("transformers", reason="Hugging Face's transformers, the ora
 
 from tests.oracles.gguf_files import CASES, QUANTISABLE, write_gguf  # noqa: E402
 from tests.oracles.hf_models import Case, hf_model  # noqa: E402
+from tests.oracles.parity import relative_error  # noqa: E402
 
 TOLERANCE = 1e-5
-
-
-def relative_error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    return ((ours - theirs).abs().max() / theirs.abs().max()).item()
 
 
 def logits_of(theirs: Any, ours: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

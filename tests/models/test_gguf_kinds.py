@@ -22,13 +22,10 @@ pytest.importorskip("transformers", reason="Hugging Face's transformers, the ora
 from tests.oracles import cases_encoders, cases_seq2seq, gguf_files  # noqa: E402
 from tests.oracles.gguf_kinds import CASES, OLD, READ_BY_TRANSFORMERS, write_kind  # noqa: E402
 from tests.oracles.hf_models import Case, hf_model  # noqa: E402
+from tests.oracles.parity import relative_error  # noqa: E402
 
 TOLERANCE = 1e-5
 ENCODERS, SEQ2SEQ = ("bert", "roberta"), ("t5", "t5 v1.1", "umt5")
-
-
-def relative_error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    return ((ours - theirs).abs().max() / theirs.abs().max()).item()
 
 
 def tokens_of(seed: int, length: int = 24) -> torch.Tensor:

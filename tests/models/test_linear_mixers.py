@@ -236,6 +236,7 @@ def test_configs_survive_json(variant):
     [
         ({"causal": False}, "mixer='mamba2' reads tokens in order and sees all before; it cannot be had with causal=False"),
         ({"window": 4}, "cannot be had with mask='sliding'"),
+        ({"normaliser": "sigmoid"}, "mixer='mamba2' has no scores to normalise, got normaliser='sigmoid'"),
         ({"linear": LinearConfig(n_key_heads=3)}, "n_heads must be a multiple of linear.n_key_heads, got 4 and 3"),
         ({"linear": LinearConfig(norm_groups=5)}, "linear.norm_groups must divide n_heads \\* d_value=48, got 5"),
     ],

@@ -278,3 +278,61 @@ def test_half_precision_runs_and_stays_close():
 def test_bad_input_gets_one_sentence(tokens, options, message):
     with pytest.raises(InputError, match=message):
         tiny_model("gpt2")(tokens, **options)
+
+
+@CAUSAL
+def test_an_edit_of_scores_cannot_show_hidden_keys(variant):
+    model, tokens = tiny_model(variant), tiny_tokens(length=12)
+    mask = torch.arange(12)[None].expand(2, -1) >= torch.tensor([[3], [0]])
+    names = [name for name in model.hook_names if name.endswith("hook_attn_scores")]
+    if not names:
+        pytest.skip("no scores")
+    with model.hooks([(names, lambda scores, hook: torch.ones_like(scores))]):
+        cache = model.run_with_cache(tokens, attention_mask=mask, names="*.hook_pattern")[1]
+    for name in names:
+        pattern = cache[name.replace("attn_scores", "pattern")]
+        assert pattern.triu(1).abs().max() == 0 and pattern[0, :, :, :3].abs().max() == 0
+
+
+def test_a_left_padded_row_may_be_all_padding_in_a_part_of_the_prompt():
+    model, tokens = tiny_model("llama"), tiny_tokens()
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[0, :5] = False
+    cache = KVCache(model.cfg)
+    parts = [model(tokens[:, i : i + 3], attention_mask=mask[:, i : i + 3], cache=cache) for i in (0, 3, 6)]
+    wanted = model(tokens, attention_mask=mask)
+    assert torch.allclose(torch.cat(parts, 1)[mask], wanted[mask], atol=1e-5)
+
+
+def test_what_a_call_says_of_its_tokens_is_checked():
+    model, tokens = tiny_model("llama"), tiny_tokens()
+    with pytest.raises(InputError, match="prefix has 5 tokens, of which this call with a cache brings 3"):
+        model(tokens[:, :3], prefix=5, cache=KVCache(model.cfg))
+    with pytest.raises(InputError, match=r"visible has shape \(2, 3, 9, 9\), wanted .* 1 or 4, 9, 9"):
+        model(tokens, visible=torch.ones(2, 3, 9, 9, dtype=torch.bool))
+    with pytest.raises(InputError, match="or 1, 9, 9|1, 9, 9"):
+        tiny_model("native_sparse")(tokens, visible=torch.ones(2, 4, 9, 9, dtype=torch.bool))
+    for mask in ("x", [[1], [1, 2]]):
+        with pytest.raises(InputError, match="attention_mask must be a tensor or nested lists"):
+            model(tokens, attention_mask=mask)
+    with pytest.raises(InputError, match="no such pair"):
+        model(tokens, documents=torch.arange(9).expand(2, 9), return_type="loss")
+
+
+def test_hooks_of_every_embedding_run_where_the_embedding_does():
+    model, tokens = tiny_model("bert"), tiny_tokens()
+    resid = model(tokens, stop_at_layer=1)
+    for name in ("hook_token_type_embed", "embed_norm.hook_normalized"):
+        hook = (name, lambda tensor, hook: tensor + torch.rand(tensor.shape, generator=torch.Generator().manual_seed(0)))
+        with pytest.raises(HookError, match="cannot run"):
+            model.run_with_hooks(resid, start_at_layer=1, fwd_hooks=[hook])
+        assert not torch.allclose(model.run_with_hooks(tokens, stop_at_layer=1, fwd_hooks=[hook]), resid)
+
+
+@pytest.mark.parametrize("variant", ["block_mixture", "indexed_latent", "native_sparse", "gate"])
+def test_a_gate_shows_its_effective_pattern_on_every_mixer_with_a_pattern(variant):
+    model = tiny_model(variant, out_steps=("gate",))
+    cache = model.run_with_cache(tiny_tokens())[1]
+    assert torch.allclose(
+        cache["effective_pattern", 1], cache["pattern", 1] * cache["gate", 1].mean(-1).transpose(1, 2)[..., None]
+    )

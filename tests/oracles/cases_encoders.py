@@ -42,6 +42,8 @@ CASES: dict[str, Case] = {
     "bert older config": Case("BertConfig", {**SIZES, "layer_norm_eps": 1e-3}, {"position_embedding_type": "absolute"}),
     "roberta": Case("RobertaConfig", SIZES),
     "roberta, padding id 3": Case("RobertaConfig", {**SIZES, "pad_token_id": 3, "hidden_act": "relu", "type_vocab_size": 1}),
+    "xlm-roberta": Case("XLMRobertaConfig", SIZES),
+    "camembert": Case("CamembertConfig", {**SIZES, "type_vocab_size": 1}),
     "distilbert": Case("DistilBertConfig", DISTIL_SIZES),
     "distilbert relu, sinusoidal": Case("DistilBertConfig", {**DISTIL_SIZES, "sinusoidal_pos_embds": True, "activation": "relu"}),
     "deberta": Case("DebertaConfig", {**DEBERTA_SIZES, "max_relative_positions": 10}),
@@ -105,7 +107,7 @@ CASES: dict[str, Case] = {
     "big_bird full": Case("BigBirdConfig", {**BIG_BIRD_SIZES, "attention_type": "original_full"}),
 }
 
-OWN_POSITIONS = ("RobertaConfig", "LongformerConfig")
+OWN_POSITIONS = ("RobertaConfig", "XLMRobertaConfig", "CamembertConfig", "LongformerConfig")
 """Configs whose models leave padding out of the count by themselves."""
 
 

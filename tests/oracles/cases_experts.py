@@ -73,6 +73,20 @@ CASES: dict[str, Case] = {
         {"rope_parameters": ..., "rope_theta": 100.0, "rope_scaling": {k: v for k, v in YARN.items() if k != "rope_theta"}},
     ),
     "llama4": Case("Llama4TextConfig", {**LLAMA4, **_rope()}),
+    "llama4, a step in its rotary scaling": Case(
+        "Llama4TextConfig",
+        {
+            **LLAMA4,
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 100.0,
+                "factor": 16.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 1.0,
+                "original_max_position_embeddings": 16,
+            },
+        },
+    ),
     "llama4 without QK-norm, experts in every layer": Case(
         "Llama4TextConfig",
         {**LLAMA4, "use_qk_norm": False, "num_experts_per_tok": 1, "attention_bias": True, "no_rope_layer_interval": 3},

@@ -67,6 +67,18 @@ def tokens_and_mask(side: str, length: int = 24, paddings: tuple[int, ...] = (0,
     return tokens, mask
 
 
+def source_and_mask(side: str) -> Any:
+    """What encoders read, with every token an ordinary one of the decoders too."""
+    source, mask = tokens_and_mask(side, 19, (0, 4, 9))
+    return source % 45, mask
+
+
+def target_and_mask(side: str) -> Any:
+    """What decoders have written, as `source_and_mask`."""
+    target, mask = tokens_and_mask(side, 15, (0, 6, 3), seed=2)
+    return target % 45, mask
+
+
 def relative_error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     return ((ours - theirs).abs().max() / theirs.abs().max()).item()
 
@@ -93,9 +105,8 @@ def encoder_error(pair: Pair, side: str) -> float:
 @torch.no_grad()
 def encoder_decoder_error(pair: Pair, side: str) -> float:
     """Of logits, each row's against those of the row alone, without padding."""
-    source, source_mask = tokens_and_mask(side, 19, (0, 4, 9))
-    target, target_mask = tokens_and_mask(side, 15, (0, 6, 3), seed=2)
-    source, target = source % 45, target % 45
+    source, source_mask = source_and_mask(side)
+    target, target_mask = target_and_mask(side)
     masks = {} if side == "none" else {"attention_mask": source_mask, "decoder_attention_mask": target_mask}
     got, errors = pair.ours(source, target, **masks), []
     for row in range(len(source)):

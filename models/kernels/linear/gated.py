@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from .parts import (
@@ -26,6 +25,7 @@ from .parts import (
     heads_first,
     in_chunks,
     initial_state,
+    one_by_one,
     read,
 )
 
@@ -45,10 +45,7 @@ def recurrent(
     q: Keys, k: Keys, v: Values, log_decay: LogDecay, beta: Strength | None = None, state: State | None = None
 ) -> tuple[Values, State]:
     """(y, state after the last token), one token after the other; state: what earlier tokens left."""
-    last, y = initial_state(k, v, state), []
-    for q_t, last in zip(heads_first(q).unbind(2), states(k, v, log_decay, beta, state), strict=True):
-        y.append((q_t[..., None, :] @ last)[..., 0, :])
-    return torch.stack(y, 1).to(v.dtype), last
+    return one_by_one(q, v, initial_state(k, v, state), states(k, v, log_decay, beta, state))
 
 
 def chunked(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from jaxtyping import Float
@@ -29,6 +29,14 @@ Advance = Callable[..., tuple[Tensor, Tensor]]
 def heads_first(x: Float[Tensor, "batch pos head *dims"]) -> Float[Tensor, "batch head pos *dims"]:
     """Axes as matrix products want them, and at least float32: states gather rounding errors over a whole sequence."""
     return widened(x).transpose(1, 2)
+
+
+def one_by_one(q: Keys, v: Values, first: State, states: Iterable[State]) -> tuple[Values, State]:
+    """(y, the last state): each query reads the state after its own token; first: the state before all."""
+    last, y = first, []
+    for q_t, last in zip(heads_first(q).unbind(2), states, strict=True):
+        y.append((q_t[..., None, :] @ last)[..., 0, :])
+    return torch.stack(y, 1).to(v.dtype), last
 
 
 def initial_state(k: Keys, v: Values, state: State | None) -> State:

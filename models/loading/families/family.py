@@ -76,7 +76,7 @@ class Family:
         hf = {**self.defaults, **renamed, **hf, TENSORS: tensors}
         self._refuse_unsupported(hf, where)
         check_fields(hf, where)
-        check_layers(hf.get(str(self.config["n_layers"])), n_tensors)
+        check_layers(self._value("n_layers", self.config["n_layers"], hf, where), n_tensors)
         values = {field: self._value(field, rule, hf, where) for field, rule in self.config.items()}
         return TransformerConfig(family=self.name, **self.constants, **values)
 
