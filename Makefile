@@ -18,7 +18,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m analyses.report induction-2l --out $(OUT)
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -72,7 +72,8 @@ class KVCache:
 
     def rewind(self, length: int) -> None:
         """Forget the tokens past `length`, which is how many there were before a call that did not finish."""
-        self._states = self._states_before
+        if self.length > length:
+            self._states = self._states_before
         self._filled = {layer: min(filled, length) for layer, filled in self._filled.items()}
         if self.positions is not None and length < self.length:
             self.positions = self.positions[:, :length] if length else None

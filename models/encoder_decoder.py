@@ -65,6 +65,8 @@ class HookedEncoderDecoder(HookedModule, Text):
                 f"decoder_tokens are missing: the target so far, at least its first token, {self.cfg.start_token_id}."
             )
         target = self._as_tokens(decoder_tokens, None)
+        if cache is not None:
+            check_cache(cache, target.shape, self.cfg)
         with torch.set_grad_enabled(torch.is_grad_enabled() and cache is None):
             cross = self._source(tokens, attention_mask, cache, prepend_bos)
             x, context = self._decode(target, decoder_attention_mask, cache, cross)

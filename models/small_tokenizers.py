@@ -8,11 +8,16 @@ They have the interface of `models.loading.Tokenizer`, so a model whose `tokeniz
 
 from __future__ import annotations
 
+import operator
 import re
+import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar
 
+from .config.checks import is_whole
 from .errors import ConfigError, InputError, closest
 
 UNKNOWN = "<unk>"
@@ -33,7 +38,7 @@ class SmallTokenizer:
 
     def __init__(
         self,
-        vocabulary: Sequence[str],
+        vocabulary: Any,
         *,
         unknown: str | None = None,
         bos: str | None = None,
@@ -75,15 +80,19 @@ class SmallTokenizer:
             raise InputError(f"{piece!r} in {_shortened(text)} is not in the vocabulary; add it, or name an unknown token.")
         return self.unknown_token_id
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[Any]) -> str:
         """The text of token ids, special tokens included. Raises InputError for an id that is not in the vocabulary."""
         return self._join([self.token_string(index) for index in ids])
 
-    def token_string(self, index: int) -> str:
+    def token_string(self, index: Any) -> str:
         """The text of one token by itself."""
-        if not 0 <= int(index) < self.vocab_size:
-            raise InputError(f"token id {index} is outside the tokeniser's vocabulary, 0 to {self.vocab_size - 1}.")
-        return self.vocabulary[int(index)]
+        try:
+            place = operator.index(index)
+        except TypeError:
+            raise InputError(f"a token id must be a whole number, got {index!r}.") from None
+        if not 0 <= place < self.vocab_size:
+            raise InputError(f"token id {place} is outside the tokeniser's vocabulary, 0 to {self.vocab_size - 1}.")
+        return self.vocabulary[place]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data from which `small_tokenizer` makes the same tokeniser."""
@@ -106,7 +115,7 @@ class CharacterTokenizer(SmallTokenizer):
 
     def __init__(
         self,
-        vocabulary: Sequence[str],
+        vocabulary: Any,
         *,
         greedy: bool = True,
         unknown: str | None = None,
@@ -127,7 +136,7 @@ class CharacterTokenizer(SmallTokenizer):
         cls,
         text: str,
         *,
-        n_pairs: int = 0,
+        n_pairs: Any = 0,
         greedy: bool = True,
         unknown: bool = False,
         special: bool = False,
@@ -139,8 +148,8 @@ class CharacterTokenizer(SmallTokenizer):
         """
         if not isinstance(text, str) or not text:
             raise InputError(f"text must be a string that is not empty, got {text!r}.")
-        if n_pairs < 0:
-            raise InputError(f"n_pairs must be 0 or more, got {n_pairs}.")
+        if not is_whole(n_pairs) or n_pairs < 0:
+            raise InputError(f"n_pairs must be a whole number of 0 or more, got {n_pairs!r}.")
         counted = Counter(text[start : start + 2] for start in range(len(text) - 1))
         pairs = sorted(counted, key=lambda pair: (-counted[pair], pair))[:n_pairs]
         extra, options = _extra_tokens(unknown, special)
@@ -166,7 +175,7 @@ class WordTokenizer(SmallTokenizer):
 
     @classmethod
     def from_text(
-        cls, text: str, *, n_words: int | None = None, unknown: bool = False, special: bool = False, adds_bos: bool = False
+        cls, text: str, *, n_words: Any = None, unknown: bool = False, special: bool = False, adds_bos: bool = False
     ) -> WordTokenizer:
         """A tokeniser of the words of a text, the most frequent first; of the first `n_words` only where that is given.
 
@@ -175,8 +184,8 @@ class WordTokenizer(SmallTokenizer):
         counted = Counter(_words(text)) if isinstance(text, str) else Counter()
         if not counted:
             raise InputError(f"text must be a string with at least one word, got {text!r}.")
-        if n_words is not None and n_words < 1:
-            raise InputError(f"n_words must be 1 or more, got {n_words}.")
+        if n_words is not None and (not is_whole(n_words) or n_words < 1):
+            raise InputError(f"n_words must be a whole number of 1 or more, or None, got {n_words!r}.")
         words = sorted(counted, key=lambda word: (-counted[word], word))[:n_words]
         extra, options = _extra_tokens(unknown, special)
         return cls([*extra, *words], adds_bos=adds_bos, **options)
@@ -191,11 +200,13 @@ class WordTokenizer(SmallTokenizer):
 KINDS: dict[str, type[SmallTokenizer]] = {cls.kind: cls for cls in (CharacterTokenizer, WordTokenizer)}
 
 
-def small_tokenizer(data: Mapping[str, Any]) -> SmallTokenizer:
+def small_tokenizer(data: Any) -> SmallTokenizer:
     """The tokeniser that `to_dict` describes. Raises ConfigError for another kind or for options it does not have."""
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"a tokeniser must be an object with a kind and options, got {type(data).__name__}.")
     options = dict(data)
     kind = options.pop("kind", None)
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ConfigError(f"tokeniser kind {kind!r} is not known; known are {', '.join(KINDS)}{closest(str(kind), KINDS)}.")
     try:
         return KINDS[kind](**options)
@@ -205,7 +216,14 @@ def small_tokenizer(data: Mapping[str, Any]) -> SmallTokenizer:
 
 def _words(text: str) -> list[str]:
     """Words, with the apostrophes and hyphens inside them, and every other mark by itself; white space only separates."""
-    return re.findall(r"\w+(?:['’-]\w+)*|[^\w\s]", text)
+    letter = f"[\\w{_combining_marks()}]"
+    return re.findall(rf"{letter}+(?:['’-]{letter}+)*|[^\w\s]", text)
+
+
+@lru_cache
+def _combining_marks() -> str:
+    """Characters that belong to the letter before them: vowel signs and accents, which `\\w` leaves out."""
+    return "".join(char for char in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(char) in ("Mn", "Mc"))
 
 
 def _is_mark(piece: str) -> bool:
@@ -217,9 +235,10 @@ def _extra_tokens(unknown: bool, special: bool) -> tuple[list[str], dict[str, st
     return [token for token in chosen.values() if token is not None], chosen
 
 
-def _checked_vocabulary(vocabulary: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(vocabulary, str) or not all(isinstance(token, str) and token for token in vocabulary):
-        raise InputError("vocabulary must be a list of tokens, each a string that is not empty.")
+def _checked_vocabulary(vocabulary: Any) -> tuple[str, ...]:
+    is_list = isinstance(vocabulary, Sequence) and not isinstance(vocabulary, str)
+    if not is_list or not all(isinstance(token, str) and token for token in vocabulary):
+        raise InputError("vocabulary must be a list of tokens, in the order of their ids, each a string that is not empty.")
     if not vocabulary:
         raise InputError("vocabulary is empty; give at least one token.")
     repeated = [token for token, times in Counter(vocabulary).items() if times > 1]

@@ -13,6 +13,7 @@ from .cache import KVCache
 from .config import TransformerConfig
 from .errors import InputError
 from .positions.rotary import stale_cache
+from .small_tokenizers import SmallTokenizer
 
 if TYPE_CHECKING:
     from .loading.tokenizer import Tokenizer
@@ -32,10 +33,12 @@ class Text:
     def to_tokens(self, text: str | Sequence[str], prepend_bos: bool | None = None) -> Int[Tensor, "batch pos"]:
         """Token ids of one text, or of several of equal token length, [batch, pos].
 
-        prepend_bos: None follows `cfg.default_prepend_bos`, which is what the model's own tokeniser does.
+        prepend_bos: None follows `cfg.default_prepend_bos`, which is what the model's own tokeniser does, and `adds_bos` of a
+            small tokeniser.
         """
         tokenizer = self._need_tokenizer()
-        bos = self.cfg.default_prepend_bos if prepend_bos is None else prepend_bos
+        by_default = self.cfg.default_prepend_bos or (isinstance(tokenizer, SmallTokenizer) and tokenizer.adds_bos)
+        bos = by_default if prepend_bos is None else prepend_bos
         texts = [text] if isinstance(text, str) else list(text) if isinstance(text, Sequence) else [text]
         if not all(isinstance(each, str) for each in texts):
             raise InputError(f"text must be a string or a list of them, got {text!r}.")

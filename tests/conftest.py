@@ -11,8 +11,10 @@ import torch
 
 PROJECT = Path(__file__).resolve().parent.parent
 
-# Tiny models run slower when many threads share them; OMP_NUM_THREADS still decides where it is set.
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or min(2, os.cpu_count() or 1)))
+# Tiny models run slower when many threads share them, and processes side by side need one each; OMP_NUM_THREADS still decides
+# where it is set.
+THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else min(2, os.cpu_count() or 1)
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or THREADS))
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,13 @@ exp(<q, k> / sqrt(d_QK)) makes it softmax attention (Vaswani et al. 2017, arXiv 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from ..config.checks import is_whole
 from ..errors import ConfigError, InputError
 from ..hooked import HookedModule
 from ..hooks import HookPoint, hooked_scores
@@ -44,7 +47,7 @@ def masked_scores(
     q: Float[Tensor, "batch query head d_qk"],
     k: Float[Tensor, "batch key head d_qk"],
     kernel: Kernel,
-    mask: Tensor | None,
+    mask: Any,
     causal: bool,
 ) -> Float[Tensor, "batch head query key"]:
     """Scaled inner products as the kernel's weight function sees them, -inf where masked."""
@@ -60,8 +63,12 @@ def _past(n_queries: int, n_keys: int, device: torch.device) -> Bool[Tensor, "1 
     return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_queries)[None, None]
 
 
-def _checked_mask(mask: Tensor, scores: Tensor) -> Bool[Tensor, "#batch #head query key"]:
+def _checked_mask(mask: Any, scores: Tensor) -> Bool[Tensor, "#batch #head query key"]:
     wanted = tuple(scores.shape)
+    if not isinstance(mask, Tensor):
+        raise InputError(
+            f"mask must be a bool tensor of shape {wanted[2:]} or {wanted}, True to keep, got {type(mask).__name__}."
+        )
     mask = mask[None, None] if mask.dim() == 2 else mask
     fits = mask.dim() == 4 and all(size in (1, want) for size, want in zip(mask.shape[:2], wanted[:2], strict=True))
     if not fits or mask.shape[2:] != scores.shape[2:] or mask.dtype != torch.bool:
@@ -94,14 +101,14 @@ class GeneralAttention(HookedModule):
 
     def __init__(
         self,
-        d_query: int,
-        d_key: int | None = None,
-        d_value: int | None = None,
+        d_query: Any,
+        d_key: Any = None,
+        d_value: Any = None,
         *,
-        d_qk: int,
-        d_v: int | None = None,
-        d_out: int | None = None,
-        n_heads: int = 1,
+        d_qk: Any,
+        d_v: Any = None,
+        d_out: Any = None,
+        n_heads: Any = 1,
         kernel: str | Kernel | Elementwise = "exp",
         bias: bool = False,
         on_nonpositive: str = "raise",
@@ -110,9 +117,9 @@ class GeneralAttention(HookedModule):
         d_key = d_query if d_key is None else d_key
         d_value, d_v, d_out = (d_key if d_value is None else d_value), (d_qk if d_v is None else d_v), (d_out or 0)
         sizes = {"d_query": d_query, "d_key": d_key, "d_value": d_value, "d_qk": d_qk, "d_v": d_v, "n_heads": n_heads}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ConfigError(f"{name} must be a positive whole number, got {size}.")
+        for name, size in (sizes | {"d_out": d_out or 1}).items():
+            if not is_whole(size) or size < 1:
+                raise ConfigError(f"{name} must be a positive whole number, got {size!r}.")
         self.n_heads, self.kernel, self.on_nonpositive = n_heads, as_kernel(kernel), check_on_nonpositive(on_nonpositive)
         self.q = nn.Linear(d_query, n_heads * d_qk, bias=bias)
         self.k = nn.Linear(d_key, n_heads * d_qk, bias=bias)
@@ -124,22 +131,25 @@ class GeneralAttention(HookedModule):
 
     def forward(
         self,
-        x_query: Float[Tensor, "batch query d_query"],
-        x_key: Float[Tensor, "key_batch key d_key"] | None = None,
-        x_value: Float[Tensor, "value_batch value d_value"] | None = None,
+        x_query: Any,
+        x_key: Any = None,
+        x_value: Any = None,
         *,
-        mask: Tensor | None = None,
+        mask: Any = None,
         causal: bool = False,
     ) -> Float[Tensor, "batch query d_out"]:
-        """The attended values. Without x_key this is self-attention; without x_value, values come from what keys come from.
+        """The attended values [batch, query, d_out] of x_query [batch, query, d_query], x_key [batch, key, d_key] and x_value
+        [batch, key, d_value]. Without x_key this is self-attention; without x_value, values come from what keys come from.
 
         mask, causal: as in `kernel_attention`. Raises InputError naming an input of the wrong width or length.
         """
         x_key = x_query if x_key is None else x_key
         x_value = x_key if x_value is None else x_value
         for name, x, linear in (("x_query", x_query, self.q), ("x_key", x_key, self.k), ("x_value", x_value, self.v)):
-            if x.dim() != 3 or x.shape[-1] != linear.in_features:
-                raise InputError(f"{name} must be [batch, position, {linear.in_features}], got shape {tuple(x.shape)}.")
+            dtype, width = linear.weight.dtype, linear.in_features
+            if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != width or x.dtype != dtype or not x.shape[1]:
+                got = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+                raise InputError(f"{name} must be {dtype} [batch, position, {width}] with at least one position, got {got}.")
         if not x_query.shape[0] == x_key.shape[0] == x_value.shape[0] or x_key.shape[1] != x_value.shape[1]:
             shapes = ", ".join(str(tuple(x.shape)) for x in (x_query, x_key, x_value))
             raise InputError(f"inputs must share their batch, and keys and values their length, got shapes {shapes}.")

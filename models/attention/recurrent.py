@@ -173,7 +173,7 @@ class Recurrent(Attention):
                     "of earlier tokens a recurrent layer keeps only its state."
                 )
             context.shared["pattern", self.layer] = pattern = self.weights(q, k, rest)
-            mixed = mix_values(pattern, v)
+            mixed = mix_values(pattern, v.to(pattern.dtype)).to(v.dtype)
         if self.hook_state.is_hooked:
             states = torch.stack(list(self.rule.states(k, v, *rest, state=before)), 1)
             edited = self.hook_state(states)

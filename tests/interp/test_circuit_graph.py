@@ -129,6 +129,7 @@ def test_layers_of_attention_that_are_equal_need_only_their_sizes():
         (lambda: Graph.of_layers([]), "n_layers of a graph must be at least 1"),
         (lambda: Layer(2, (("q", ((0,), (2,))),)), "feeds a head outside the layer's 2"),
         (lambda: Layer(2, (("z", ((0, 1),)),)), "is one of q, k, v, x, got 'z'"),
+        (lambda: Layer(2, (("q", ((0,), (1,))),), borrowed=(("k", ((0, 1),)),)), "must name their layer as source"),
         (lambda: Layer.from_dict({"n_heads": 2}), "must give n_heads, readers, mlp and parallel"),
     ],
 )

@@ -151,8 +151,8 @@ def test_rows_that_are_no_average_are_refused_or_reported() -> None:
 def test_inputs_that_do_not_fit_are_named() -> None:
     module, (x_query, x_key, x_value) = general(), objects()
     for inputs, message in (
-        ((x_query,), r"x_key must be \[batch, position, 5\], got shape \(2, 4, 7\)"),
-        ((x_query, x_key), r"x_value must be \[batch, position, 3\]"),
+        ((x_query,), r"x_key must be torch.float64 \[batch, position, 5\] .* of shape \(2, 4, 7\)"),
+        ((x_query, x_key), r"x_value must be torch.float64 \[batch, position, 3\]"),
         ((x_query, x_key, x_value[:, :3]), "keys and values their length"),
         ((x_query[:1], x_key, x_value), "share their batch"),
     ):
@@ -165,3 +165,20 @@ def test_inputs_that_do_not_fit_are_named() -> None:
         general(n_heads=0)
     with pytest.raises(ConfigError, match="on_nonpositive must be 'raise' or 'report', got 'ignore'"):
         general(on_nonpositive="ignore")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: GeneralAttention(2.5, d_qk=2), ConfigError, "d_query must be a positive whole number, got 2.5"),
+        (lambda: GeneralAttention(2, d_qk=True), ConfigError, "d_qk must be a positive whole number, got True"),
+        (lambda: GeneralAttention(2, d_qk=2, d_out=-1), ConfigError, "d_out must be a positive whole number"),
+        (lambda: GeneralAttention(2, d_qk=2)(torch.ones(1, 3, 2).long()), InputError, "x_query must be torch.float32"),
+        (lambda: GeneralAttention(2, d_qk=2)([[1.0]]), InputError, "got list"),
+        (lambda: GeneralAttention(2, d_qk=2)(torch.ones(1, 3, 2), torch.ones(1, 0, 2)), InputError, "at least one position"),
+        (lambda: GeneralAttention(2, d_qk=2)(torch.ones(1, 3, 2), mask=[[True]]), InputError, "mask must be a bool tensor"),
+    ],
+)
+def test_mistakes_get_one_sentence(call, error, message) -> None:
+    with pytest.raises(error, match=message):
+        call()

@@ -212,12 +212,14 @@ def test_rotation_is_relative_and_keeps_norms():
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 1, 1, 16, generator=generator, dtype=torch.float64).expand(1, 40, 1, 16) for _ in range(2))
     for scaling in SCALINGS:
-        rotary = RotaryConfig(scaling=scaling, factor=4.0, original_n_ctx=32)
+        divisors = {"short_factor": (2.0,) * 8, "long_factor": (3.0,) * 8} if scaling == "longrope" else {}
+        rotary = RotaryConfig(scaling=scaling, factor=4.0, original_n_ctx=32, **divisors)
         tables = rotary_tables(rotary, 16, torch.arange(40)[None], 40, torch.float64)
         dots = torch.einsum("bqhd,bkhd->qk", rotate(q, tables, "half"), rotate(k, tables, "half"))
         for offset in (0, 1, 17):
             assert dots.diagonal(-offset).std(correction=0) < 1e-10
-        factor = 0.1 * math.log(4) + 1 if scaling == "yarn" else 1.0
+        lengths = {"yarn": 0.1 * math.log(4) + 1, "longrope": math.sqrt(1 + math.log(4) / math.log(32))}
+        factor = lengths.get(scaling, 1.0)
         assert torch.allclose(rotate(q, tables, "half").norm(dim=-1), factor * q.norm(dim=-1))
 
 
@@ -336,3 +338,25 @@ def test_a_gate_shows_its_effective_pattern_on_every_mixer_with_a_pattern(varian
     assert torch.allclose(
         cache["effective_pattern", 1], cache["pattern", 1] * cache["gate", 1].mean(-1).transpose(1, 2)[..., None]
     )
+
+
+@CAUSAL
+def test_a_refused_call_leaves_a_cache_as_it_was(variant):
+    if variant in ("dynamic", "longrope"):
+        pytest.skip("a cache is refused past the trained length")
+    model, tokens = tiny_model(variant, dtype=torch.float64), tiny_tokens(length=12)
+    cache = KVCache(model.cfg)
+    parts = [model(tokens[:, :5], cache=cache)]
+    for wrong in ({"tokens": torch.full((2, 2), 999)}, {"tokens": tokens[:, 5:], "attention_mask": torch.ones(2, 3)}):
+        with pytest.raises(InputError):
+            model(**wrong, cache=cache)
+    parts.append(model(tokens[:, 5:], cache=cache))
+    assert torch.allclose(torch.cat(parts, 1), model(tokens), atol=1e-10)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_runs_with_every_hook(variant, dtype):
+    model = tiny_model(variant).to(dtype)
+    cache = model.run_with_cache(tiny_tokens(batch=1, length=6), names="*")[1]
+    assert all(tensor.dtype.is_floating_point for tensor in cache.values())

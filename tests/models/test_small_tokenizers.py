@@ -9,6 +9,7 @@ import torch
 
 from models import ConfigError, HookedTransformer, InputError, TransformerConfig, load_model
 from models.small_tokenizers import CharacterTokenizer, SmallTokenizer, WordTokenizer, small_tokenizer
+from tests.models.variants import tiny_model
 
 TEXT = "the cat's toy, the well-worn toy: gone!"
 
@@ -105,9 +106,42 @@ def test_what_is_refused() -> None:
         (lambda: WordTokenizer(["a"], bos="<bos>"), "bos='<bos>' is not in the vocabulary of 1 tokens"),
         (lambda: WordTokenizer(["a"], adds_bos=True), "adds_bos=True needs a bos token"),
         (lambda: WordTokenizer.from_text(" "), "at least one word"),
-        (lambda: WordTokenizer.from_text("a", n_words=0), "n_words must be 1 or more"),
+        (lambda: WordTokenizer.from_text("a", n_words=0), "n_words must be a whole number of 1 or more"),
         (lambda: CharacterTokenizer.from_text(""), "not empty"),
-        (lambda: CharacterTokenizer.from_text("ab", n_pairs=-1), "n_pairs must be 0 or more"),
+        (lambda: CharacterTokenizer.from_text("ab", n_pairs=-1), "n_pairs must be a whole number of 0 or more"),
     ):
         with pytest.raises(InputError, match=message):
             call()
+
+
+def test_a_model_begins_texts_with_bos_where_its_small_tokeniser_does() -> None:
+    tokenizer = CharacterTokenizer.from_text("abc", special=True, adds_bos=True)
+    model = tiny_model("gpt2", d_vocab=tokenizer.vocab_size)
+    model.tokenizer = tokenizer
+    assert model.to_tokens("abc").tolist() == [[0, 2, 3, 4]]
+    assert model.to_tokens("abc", prepend_bos=False).tolist() == [[2, 3, 4]]
+
+
+def test_marks_belong_to_the_letter_before_them() -> None:
+    text = "हिन्दी भाषा"
+    tokenizer = WordTokenizer.from_text(text)
+    assert tokenizer.vocab_size == 2 and tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: CharacterTokenizer(c for c in "abc"), InputError, "vocabulary must be a list"),
+        (lambda: CharacterTokenizer({"a", "b"}), InputError, "in the order of their ids"),
+        (lambda: CharacterTokenizer(None), InputError, "vocabulary must be a list"),
+        (lambda: CharacterTokenizer.from_text("ab", n_pairs=1.5), InputError, "n_pairs must be a whole number"),
+        (lambda: WordTokenizer.from_text("a b", n_words="3"), InputError, "n_words must be a whole number"),
+        (lambda: CharacterTokenizer(["a"]).decode("ab"), InputError, "a token id must be a whole number, got 'a'"),
+        (lambda: CharacterTokenizer(["a"]).decode([0.5]), InputError, "a token id must be a whole number, got 0.5"),
+        (lambda: small_tokenizer([1]), ConfigError, "must be an object"),
+        (lambda: small_tokenizer({"kind": ["a"]}), ConfigError, "is not known"),
+    ],
+)
+def test_mistakes_get_one_sentence(call, error, message) -> None:
+    with pytest.raises(error, match=message):
+        call()
