@@ -28,15 +28,15 @@ Said = Mapping[str, Sequence[str]]
 
 
 def full_report(
-    heads: dict[str, Any], temperature: dict[str, Any], traced: Traced, said: Said, manifest: Mapping[str, Any]
+    heads: dict[str, Any], temperature: dict[str, Any], traced: Traced | None, said: Said, manifest: Mapping[str, Any]
 ) -> str:
-    """The page of `analyses.report`."""
+    """The page of `analyses.report`; without a circuit, its section says why."""
     sections = [
         *heads_sections(heads),
         *temperature_sections(temperature, said["temperature"]),
-        *circuit_sections(traced, heads, said),
+        *(circuit_sections(traced, heads, said) if traced else [Section("Circuit", said["circuit"])]),
     ]
-    summary = "\n\n".join([*said["heads"], said["composition"][0], said["circuit"][0]])
+    summary = "\n\n".join([*said["heads"], *said["composition"][:1], said["circuit"][0]])
     return report_html(f"{manifest['model']}: heads and circuit", sections, manifest, summary=summary)
 
 
@@ -84,8 +84,10 @@ def heads_sections(heads: dict[str, Any]) -> list[Section]:
 
 
 def temperature_sections(temperature: dict[str, Any], sentences: Sequence[str]) -> list[Section]:
-    """The answer, the shares of heads at each length, and a map of the longest."""
+    """The answer, the shares of heads at each length, and a map of the longest; the answer alone where no head has any."""
     lengths, last = temperature["lengths"], temperature["lengths"][-1]
+    if all(head["entropy"] is None for head in last["heads"]):
+        return [Section("Sharp or diffuse", list(sentences))]
     facts = [{"tokens": at["length"], **{name: f"{share:.0%}" for name, share in at["shares"].items()}} for at in lengths]
     meaning = "; ".join(f"{name}: {words}" for name, words in temperature["classes"].items())
     as_heads = {**temperature, "heads": [{**head, "labels": []} for head in last["heads"]]}

@@ -36,6 +36,7 @@ class Run:
         self.model.requires_grad_(False)
         self.prompts: dict[str, Any] = {}
         self.prepend_bos: bool | None = None
+        self.left_out: dict[str, str] = {}
         self._seconds: dict[str, float] = {}
         self._manifest = Manifest.start(self.model, config.model, seed=config.seed, settings=_settings(config))
 
@@ -58,7 +59,8 @@ class Run:
         return self._finished().write(self.folder)
 
     def _finished(self) -> Manifest:
-        return self._manifest.finished(prompts=self.prompts, prepend_bos=self.prepend_bos, units=self._seconds)
+        found = {"prompts": self.prompts, "prepend_bos": self.prepend_bos, "units": self._seconds, "left_out": self.left_out}
+        return self._manifest.finished(**found)
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:

@@ -90,22 +90,30 @@ def _measure_passage(run: Run, passage: Passage, progress: bool | None) -> dict[
     record = tokens_record(passage.tokens, passage.source, passage.prepend_bos)
     run.prompts[f"temperature, {passage.length} tokens"] = record
     name = f"temperature-{passage.length}"
-    heads = run.unit(name, lambda: _measure_heads(run.model, passage.tokens, progress), **record)
-    lost = _unmeasured(heads)
+    found = run.unit(name, lambda: _measure_heads(run.model, passage.tokens, progress), **record)
+    heads = found["heads"]
     about = {"length": passage.length, "n_sequences": len(passage.tokens), "source": passage.source}
-    return {**about, **lost, "prepend_bos": passage.prepend_bos, **summary(heads), "heads": heads}
+    return {**about, **_unmeasured(**found), "prepend_bos": passage.prepend_bos, **summary(heads), "heads": heads}
 
 
-def _unmeasured(heads: list[dict[str, Any]]) -> dict[str, Any]:
-    """{"n_unmeasured": ...}: heads whose weights are no distribution over keys, where there are any."""
+def _unmeasured(heads: list[dict[str, Any]], left_out: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many heads have weights that are no distribution over keys, and the layers' reasons; empty where there are none."""
     n = sum(head["entropy"] is None for head in heads)
-    return {"n_unmeasured": n} if n else {}
+    return {"n_unmeasured": n, "left_out": left_out} if n else {}
 
 
-def _measure_heads(model: Any, tokens: Tensor, progress: bool | None) -> list[dict[str, Any]]:
+def any_measured(at: dict[str, Any]) -> bool:
+    """Whether, in one entry of `lengths`, some head's weights are a distribution over keys."""
+    return any(head["entropy"] is not None for head in at["heads"])
+
+
+def _measure_heads(model: Any, tokens: Tensor, progress: bool | None) -> dict[str, list[dict[str, Any]]]:
     batch = max(1, 512 // tokens.shape[1])
     scores = head_scores(model, tokens, batch=batch, progress=progress).to_heads_json()
-    return [{key: head[key] for key in ("layer", "head", *MEASURES)} for head in scores["heads"]]
+    return {
+        "heads": [{key: head[key] for key in ("layer", "head", *MEASURES)} for head in scores["heads"]],
+        "left_out": [each for each in scores.get("left_out", []) if each["what"] != "ov_copying"],
+    }
 
 
 def summary(heads: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -114,8 +122,8 @@ def summary(heads: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for name in MEASURES:
         values = sorted(head[name] for head in heads if head[name] is not None)
         quantiles[name] = {f"{q:.0%}": _quantile(values, q) for q in QUANTILES} if values else None
-    n_measured = sum(head["entropy"] is not None for head in heads) or len(heads)
-    shares = {name: sum(belongs(head) for head in heads) / n_measured for name, (_, belongs) in CLASSES.items()}
+    measured = [head for head in heads if head["entropy"] is not None]
+    shares = {name: sum(map(belongs, measured)) / (len(measured) or 1) for name, (_, belongs) in CLASSES.items()}
     return {"quantiles": quantiles, "shares": shares}
 
 
@@ -127,8 +135,10 @@ def _quantile(ordered: Sequence[float], q: float) -> float:
 
 
 def answer(temperature: dict[str, Any]) -> str:
-    """The answer in a few sentences, from the longest length measured."""
+    """The answer in a few sentences, from the longest length measured; or one sentence, why no layer has any."""
     at = temperature["lengths"][-1]
+    if not any_measured(at):
+        return _no_distribution(at["left_out"])
     shares = {name: f"{share:.0%}" for name, share in at["shares"].items()}
     median = {name: "-" if found is None else f"{found['50%']:.2f}" for name, found in at["quantiles"].items()}
     return (
@@ -140,6 +150,14 @@ def answer(temperature: dict[str, Any]) -> str:
         "on the first token."
         + (f" {n} heads are not counted: they form no distribution over keys." if (n := at.get("n_unmeasured")) else "")
     )
+
+
+def _no_distribution(left_out: Sequence[dict[str, Any]]) -> str:
+    layers: dict[str, list[str]] = {}
+    for each in left_out:
+        layers.setdefault(each["why"], []).append(str(each["layer"]))
+    reasons = "; ".join(f"layers {', '.join(found)} are left out, as {why}" for why, found in layers.items())
+    return f"No layer has a distribution that could be sharp or diffuse: {reasons}."
 
 
 def run(config: TemperatureConfig) -> dict[str, Any]:
@@ -165,7 +183,7 @@ def summary_table(temperature: dict[str, Any]) -> tuple[list[str], list[list[Any
         [
             str(at["length"]),
             *((at["quantiles"][name] or {}).get("50%") for name in SHOWN),
-            *(f"{at['shares'][name]:.0%}" for name in CLASSES),
+            *(f"{at['shares'][name]:.0%}" if any_measured(at) else None for name in CLASSES),
         ]
         for at in temperature["lengths"]
     ]

@@ -4,6 +4,9 @@ Runs induction_heads, head_temperature and trace_circuit on a model and a built-
 repeated random tokens for a model without a tokenizer), and puts the head map, the table of heads, the circuit with its
 faithfulness, and the record of the run into one report.html that opens offline.
 
+A model without a circuit to trace, such as one without a head, is shown with the rest, and the page, the manifest and the output
+say why.
+
 Writes heads.json, temperature.json, circuit.json, circuit.graphml, circuit.dot, faithfulness.json, report.html and manifest.json.
 """
 
@@ -51,7 +54,8 @@ class Report:
 
     heads: dict[str, Any]
     temperature: dict[str, Any]
-    traced: Traced
+    traced: Traced | None
+    """None for a model that has no circuit to trace; `sentences["circuit"]` says why."""
     sentences: dict[str, list[str]]
     """What each part found, in words, by part: heads, temperature, composition, circuit."""
     page: Path
@@ -60,19 +64,24 @@ class Report:
 def run(config: ReportConfig) -> Report:
     """Run the three analyses into one folder; what an earlier run finished is not computed again."""
     job = Run(config)
-    trace_circuit.prompt_pairs(job.model, options(CircuitConfig, config))  # mistakes in the prompts show before the long parts
+    refused = trace_circuit.refusal(job.model)
+    if not refused:  # mistakes in the prompts show before the long parts
+        trace_circuit.prompt_pairs(job.model, options(CircuitConfig, config))
     heads = induction_heads.measure(job, options(HeadsConfig, config))
     temperature = head_temperature.measure(job, options(TemperatureConfig, config))
-    traced = trace_circuit.trace(job, options(CircuitConfig, config))
+    traced = None if refused else trace_circuit.trace(job, options(CircuitConfig, config))
     said = {
         "heads": induction_heads.sentences(heads),
         "temperature": [head_temperature.answer(temperature)],
-        "composition": composition_sentences(heads, traced.scores),
-        "circuit": trace_circuit.sentences(traced),
+        "composition": composition_sentences(heads, traced.scores) if traced else [],
+        "circuit": trace_circuit.sentences(traced) if traced else [f"No circuit: {refused}"],
     }
+    if refused:
+        job.left_out["circuit"], job.prepend_bos = refused, heads["prepend_bos"]
     write_json(job.folder / "heads.json", heads)
     write_json(job.folder / "temperature.json", temperature)
-    trace_circuit.write(job.folder, traced)
+    if traced:
+        trace_circuit.write(job.folder, traced)
     job.write_manifest()
     page = write_text(job.folder / "report.html", full_report(heads, temperature, traced, said, job.manifest()))
     print_report(heads, traced, said, page)
@@ -85,10 +94,13 @@ def options(kind: type[Config], config: ReportConfig) -> Config:
     return kind(**{name: getattr(config, name) for name in shared})
 
 
-def print_report(heads: dict[str, Any], traced: Traced, said: dict[str, list[str]], page: Path) -> None:
+def print_report(heads: dict[str, Any], traced: Traced | None, said: dict[str, list[str]], page: Path) -> None:
     """The tables, the findings in words, and where the page is, on standard output."""
     induction_heads.print_heads(heads, 10)
-    trace_circuit.print_circuit(traced, 10)
+    if traced:
+        trace_circuit.print_circuit(traced, 10)
+    else:
+        print(said["circuit"][0])
     print("\n".join(said["composition"] + said["temperature"]))
     print(f"report: {page}")
 

@@ -38,6 +38,7 @@ from interp.circuits import (
     select,
     trace_circuit,
 )
+from interp.circuits.access import ModelView
 from interp.circuits.curve import FRACTIONS
 from interp.circuits.search import ABLATIONS
 from interp.circuits.trace import METHODS
@@ -91,6 +92,15 @@ class Traced:
     """How the circuit's own edges were ranked."""
 
 
+def refusal(model: Any) -> str:
+    """Why this model has no circuit to trace; empty where it has."""
+    try:
+        ModelView.of(model)
+    except CircuitError as error:
+        return str(error)
+    return ""
+
+
 def prompt_pairs(model: Any, config: CircuitConfig) -> PromptPairs:
     """The user's pairs, or the built-in ones that suit the model."""
     if config.pairs is not None:
@@ -103,7 +113,12 @@ def prompt_pairs(model: Any, config: CircuitConfig) -> PromptPairs:
 
 
 def trace(run: Run, config: CircuitConfig) -> Traced:
-    """Score, choose, evaluate; finished parts are taken from the run's folder."""
+    """Score, choose, evaluate; finished parts are taken from the run's folder.
+
+    Raises CircuitError for a model that has no circuit to trace, before any prompts are made.
+    """
+    if why := refusal(run.model):
+        raise CircuitError(why)
     pairs = prompt_pairs(run.model, config)
     run.prompts["circuit"], run.prepend_bos = pairs.record(), pairs.prepend_bos
     scores = _scores(run, config, pairs)

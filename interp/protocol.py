@@ -67,6 +67,11 @@ def has_two_stacks(model: Any) -> bool:
     return getattr(getattr(model, "cfg", None), "encoder", None) is not None
 
 
+def has_logits(model: Any) -> bool:
+    """Whether it returns logits: a model without a head returns its last states."""
+    return getattr(getattr(model, "cfg", None), "head", "lm") != "none"
+
+
 def is_causal(model: Any) -> bool:
     """Whether queries see earlier keys only, so that logits predict the next token."""
     direction = getattr(model.cfg, "attention_dir", "causal")

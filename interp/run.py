@@ -44,6 +44,8 @@ class Manifest:
     seconds: float | None = None
     units: dict[str, float] = field(default_factory=dict)
     """Seconds each part took to compute, as measured in the run that computed it."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Parts that are not defined for this model, and why."""
 
     @classmethod
     def start(cls, model: Any, name: str, **fields: Any) -> Manifest:

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..protocol import has_two_stacks
+from ..protocol import has_logits, has_two_stacks
 from .errors import CircuitError
 from .graph import Graph
 
@@ -44,11 +44,15 @@ class ModelView:
 
     @classmethod
     def of(cls, model: Any) -> ModelView:
-        """Raises CircuitError for a model whose weights cannot be read under the names above, and for an encoder-decoder."""
+        """Raises CircuitError for a model whose weights cannot be read under the names above, that has no head, or two stacks."""
         if has_two_stacks(model):
             raise CircuitError(
                 "circuits are traced in one residual stream, and the decoder of an encoder-decoder reads the encoder's too, by "
                 "cross-attention; such models cannot be traced yet."
+            )
+        if not has_logits(model):
+            raise CircuitError(
+                "circuits end at logits, and this model has no head: it returns its last states; load it with a head to trace it."
             )
         try:
             for block in model.blocks:

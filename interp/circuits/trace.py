@@ -59,8 +59,9 @@ def trace_circuit(
     outgoing EAP-IG scores not to the change of the metric, however many the steps; the record then says `additive=False`.
     A mixer whose queries, keys and values are not read apart, such as a recurrent one, has one reader <x>; `record.note` and the
     log say in which layers.
-    Raises CircuitError for an unknown metric or method, for edges that do not exist, for pairs without the answers that the
-    metric needs, when no corrupt prompt differs from its clean one, and when all scores of a gradient method are 0.
+    Raises CircuitError for a model without logits, for an unknown metric or method, for edges that do not exist, for pairs
+    without the answers that the metric needs, when no corrupt prompt differs from its clean one, and when all scores of a
+    gradient method are 0.
     """
     if method not in METHODS:
         raise CircuitError(f"method must be one of {', '.join(METHODS)}, got {method!r}{near(str(method), METHODS)}.")

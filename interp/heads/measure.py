@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..precision import widened
-from ..protocol import hook_names, is_causal
+from ..protocol import has_logits, hook_names, is_causal
 from . import metrics
 from .copying import CopyingMeter, can_measure_copying
 from .layers import n_heads_of, signed_pattern
@@ -276,7 +276,7 @@ def half_losses(model: Any, logits: Tensor, batch: Batch) -> dict[str, Tally]:
     tokens and for models whose logits do not predict the next token.
     """
     n = batch.distance
-    if n is None or not is_causal(model) or logits.shape[-1] != model.cfg.d_vocab:
+    if n is None or not (is_causal(model) and has_logits(model)) or logits.shape[-1] != model.cfg.d_vocab:
         return {}
     start = batch.tokens.shape[1] - 2 * n
     losses = {}

@@ -32,7 +32,7 @@ def some_pairs(model, n: int = 2) -> PromptPairs:
     clean = tiny_tokens(n, 9, d_vocab=min(50, model.cfg.d_vocab))
     corrupt = clean.clone()
     changed = [1, 3, 6, 8]  # far, near and at the last token, so in any window or chunk of it
-    corrupt[:, changed] = (clean[:, changed] + 3) % 50
+    corrupt[:, changed] = (clean[:, changed] + 3) % min(50, model.cfg.d_vocab)
     answers = torch.full((n, 1), 2)
     return PromptPairs(clean, corrupt, answers, answers + 1, torch.ones_like(clean, dtype=torch.bool), torch.full((n,), 8))
 
@@ -139,6 +139,16 @@ def test_layers_with_token_embeddings_of_their_own_are_refused(variant):
     model = tiny_model(variant)
     with pytest.raises(CircuitError, match="layer 0 also adds embeddings of the tokens of its own"):
         trace_circuit(model, some_pairs(model))
+
+
+@pytest.mark.parametrize("variant", [name for name, fields in VARIANTS.items() if fields.get("head") == "none"])
+def test_a_model_without_a_head_has_no_circuit(variant):
+    """Its last states are no logits: an index into them would be taken for a token."""
+    model = tiny_model(variant, d_vocab=32)
+    pairs, circuit = some_pairs(model), Circuit.empty(Graph.of(model))
+    for refused in (lambda: trace_circuit(model, pairs), lambda: evaluate(model, circuit, pairs, metric="answer_logit")):
+        with pytest.raises(CircuitError, match="circuits end at logits, and this model has no head"):
+            refused()
 
 
 def test_a_block_may_scale_the_whole_stream():

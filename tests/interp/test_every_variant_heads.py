@@ -68,6 +68,13 @@ def without_patterns(model: HookedTransformer, layers: tuple[int, ...]) -> Hooke
     return model
 
 
+def test_last_states_are_not_taken_for_logits():
+    """A model without a head has no loss, also where its states are as wide as its vocabulary."""
+    wide = {"d_vocab": 32, "d_vocab_out": 32}
+    without, whole = (head_scores(tiny_model("sinusoidal", **wide, **head), distances=(5,)) for head in ({}, {"head": "lm"}))
+    assert without.loss_first_half is None and whole.loss_first_half is not None
+
+
 def test_a_layer_without_a_pattern_is_left_out_and_said(caplog):
     whole, tokens = head_scores(tiny_model("llama"), tiny_tokens()), tiny_tokens()
     with caplog.at_level(logging.WARNING):
