@@ -313,10 +313,13 @@ def test_absurd_number_of_layers(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["vocab_size", "hidden_size", "intermediate_size"])
-@pytest.mark.parametrize("size", [10**18, 10**25])
-def test_sizes_beyond_any_file(folder: Path, field: str, size: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "error", "said"),
+    [(10**18, CheckpointError, "too large for any file"), (10**25, ConfigError, "must be a whole number")],
+)
+def test_sizes_beyond_any_file(folder: Path, field: str, size: int, error: type, said: str) -> None:
     (folder / "config.json").write_text(json.dumps({**LLAMA, field: size, "head_dim": 4}))
-    assert "too large for any file" in refused(folder)
+    assert said in refused(folder, error)
 
 
 @pytest.mark.parametrize(

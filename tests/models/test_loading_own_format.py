@@ -154,13 +154,19 @@ def test_fields_of_the_wrong_kind_are_named_with_their_file(field: str, value: A
 
 
 @pytest.mark.parametrize("field", ["d_vocab", "d_model", "n_heads", "d_head", "d_mlp", "d_vocab_out"])
-@pytest.mark.parametrize("size", [10**18, 10**25])
-def test_sizes_beyond_any_file(field: str, size: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("size", "error", "said"),
+    [
+        (10**18, CheckpointError, "states .*{field}=.*too large for any file.*model.safetensors"),
+        (10**25, ConfigError, "{field} must be a whole number"),
+    ],
+)
+def test_sizes_beyond_any_file(field: str, size: int, error: type, said: str, tmp_path: Path) -> None:
     random_model("post").save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     kv = {"n_kv_heads": size} if field == "n_heads" else {}
     (tmp_path / "config.json").write_text(json.dumps({**config, field: size, **kv}))
-    with pytest.raises(CheckpointError, match=f"states .*{field}=.*too large for any file.*model.safetensors"):
+    with pytest.raises(error, match=said.format(field="n_(kv_)?heads" if field == "n_heads" else field)):
         load_model(tmp_path)
 
 
