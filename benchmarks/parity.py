@@ -30,6 +30,25 @@ PLAIN = TransformerConfig(
 )
 
 
+WORDS = {
+    "kv_store": "keys and values shared between layers",
+    "kv_reader": "keys and values shared between layers",
+    "latent": "latent attention",
+    "indexed_latent": "latent attention to keys chosen by an indexer",
+    "differential": "differential attention",
+    "disentangled": "disentangled attention",
+    "talking_disentangled": "disentangled attention with talking heads",
+    "mamba2": "Mamba-2",
+    "retention": "lightning attention",
+    "gated_delta": "gated delta rule",
+    "kimi_delta": "Kimi delta rule",
+}
+"""Mixers whose name says little."""
+
+WITH_OWN_POSITIONS = ("mamba2", "retention", "gated_delta", "kimi_delta", "disentangled", "talking_disentangled")
+"""Mixers that know the order of tokens, or their distances, without a position embedding."""
+
+
 class Row:
     """What was seen of one family."""
 
@@ -67,10 +86,11 @@ def features_of(cfg: TransformerConfig) -> Iterator[str]:
 def layer_features(cfg: TransformerConfig) -> Iterator[str]:
     """Those of one layer."""
     if cfg.mixer != "attention":
-        yield cfg.mixer
+        yield WORDS.get(cfg.mixer, cfg.mixer)
     if cfg.mask != "full":
         yield f"{cfg.mask} mask"
-    yield f"{cfg.positions} positions" if cfg.positions != "none" else "no positions"
+    if cfg.positions != "none" or not (cfg.score_terms or cfg.mixer in WITH_OWN_POSITIONS):
+        yield f"{cfg.positions} positions" if cfg.positions != "none" else "no positions"
     if cfg.rotary is not None and cfg.positions == "rotary":
         yield from (["partial rotary"] if cfg.rotary.dim not in (None, cfg.d_head) else [])
         yield from (["interleaved rotary"] if cfg.rotary.layout == "interleaved" else [])
@@ -112,7 +132,8 @@ def family_table(rows: dict[str, Row]) -> str:
         types = ", ".join(f"`{kind}`" for kind in family.model_types)
         hooks = ", ".join(f"`{name}`" for name in row.hooks) or "-"
         refused = ", ".join(f"`{option}`" for option in family.refused) or "-"
-        lines.append(f"| {types} | {', '.join(row.features)} | {row.cases} | {row.error:.1e} | {hooks} | {refused} |")
+        features = ", ".join(row.features).replace("_", " ")
+        lines.append(f"| {types} | {features} | {row.cases} | {row.error:.1e} | {hooks} | {refused} |")
     return "\n".join(lines)
 
 
