@@ -62,6 +62,7 @@ class Block(nn.Module):
     hook_streams_pre: HookPoint
     hook_laurel_out: HookPoint
     hook_streams_post: HookPoint
+    scalar: nn.Parameter
     altup: AltUp
     laurel: Laurel
     ln1: Norm | NoNorm
@@ -86,8 +87,6 @@ class Block(nn.Module):
         if not cfg.attn_only:
             self.mlp = MLPS[cfg.mlp](cfg)
             names += ["mlp_in", "mlp_out"] + ([] if self.order.parallel else ["resid_mid"])
-        if cfg.block == "sandwich_scaled":
-            self.scalar = nn.Parameter(torch.ones(1))
         if cfg.d_layer_embed:
             self.layer_embed = LayerEmbeddingRead(cfg, layer)
             names += ["resid_late", "layer_embed", "layer_out"]
@@ -130,8 +129,6 @@ Flow = Callable[[Block, State, AttentionContext, KVCache | None], State]
 class BlockOrder:
     """How a block computes, and the facts about it that analyses need.
 
-    adds_up: whether the stream after a block is that before it plus what attention and MLP write (with
-    norms on it, if it rescales).
     norms: the norms it has. before, behind: whether a norm (ln1, ln2) stands between the stream and what attention and MLP read,
     and another (ln1_post, ln2_post) between what they compute and the stream. rescales: whether norms act on the stream itself,
     after each addition or, if norms_first, before each reading.
@@ -147,7 +144,6 @@ class BlockOrder:
     rescales: bool = False
     norms_first: bool = False
     parallel: bool = False
-    adds_up: bool = True
     equip: Callable[[Block], list[str]] | None = None
     streams: Callable[[TransformerConfig], Streams] | None = None
 
@@ -168,6 +164,12 @@ def pre_norm(block: Block, x: Resid, context: AttentionContext, cache: KVCache |
 def sandwich_norm(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
     """Ding et al. 2021 (CogView, arXiv 2105.13290)."""
     return block.hook_resid_post(_sandwiched(block, x, context, cache))
+
+
+def _equip_scalar(block: Block) -> list[str]:
+    """Give a block the factor of its stream; it has no hooks of its own."""
+    block.scalar = nn.Parameter(torch.ones(1))
+    return []
 
 
 def sandwich_scaled(block: Block, x: Resid, context: AttentionContext, cache: KVCache | None) -> Resid:
@@ -258,12 +260,12 @@ NO_NORM = NoNorm()
 ORDERS: dict[str, BlockOrder] = {
     "pre": BlockOrder(pre_norm, ("ln1", "ln2")),
     "sandwich": BlockOrder(sandwich_norm, ("ln1", "ln1_post", "ln2", "ln2_post"), behind=True),
-    "sandwich_scaled": BlockOrder(sandwich_scaled, ("ln1", "ln1_post", "ln2", "ln2_post"), behind=True, adds_up=False),
+    "sandwich_scaled": BlockOrder(sandwich_scaled, ("ln1", "ln1_post", "ln2", "ln2_post"), behind=True, equip=_equip_scalar),
     "output_norm": BlockOrder(output_norm, ("ln1_post", "ln2_post"), before=False, behind=True),
     "parallel": BlockOrder(parallel, ("ln1", "ln2"), parallel=True),
     "parallel_shared": BlockOrder(parallel_shared, ("ln1",), parallel=True),
     "post": BlockOrder(post_norm, ("ln1", "ln2"), before=False, rescales=True),
     "normed_stream": BlockOrder(normed_stream, ("ln1", "ln2"), before=False, rescales=True, norms_first=True),
-    "altup": BlockOrder(altup, ("ln1", "ln1_post", "ln2", "ln2_post"), behind=True, adds_up=False, equip=equip, streams=Streams),
+    "altup": BlockOrder(altup, ("ln1", "ln1_post", "ln2", "ln2_post"), behind=True, equip=equip, streams=Streams),
 }
 """By the name that `cfg.block` gives."""

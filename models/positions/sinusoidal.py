@@ -8,8 +8,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-LAYOUTS = ("interleaved", "half")
-
 
 def sinusoidal_positions(
     positions: Int[Tensor, "batch pos"], d_model: int, layout: str = "interleaved", dtype: torch.dtype = torch.float32

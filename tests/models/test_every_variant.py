@@ -223,13 +223,25 @@ def test_results_sum_to_what_attention_writes(variant):
 def test_what_is_written_adds_up_to_the_residual_stream(variant):
     model = tiny_model(variant, dtype=torch.float64)
     _, cache = model.run_with_cache(tiny_tokens(), names="*")
-    if model.blocks[0].order.rescales or not model.blocks[0].order.adds_up:
-        pytest.skip("norms or a scalar act on the stream itself")
+    order, cfg = model.blocks[0].order, model.cfg
+    if order.streams is not None:
+        pytest.skip("several streams; see test_altup")
     stream = cache["resid_pre", 0]
     for layer in range(model.n_layers):
+        has_mlp = ("mlp_out", layer) in cache
+        if order.norms_first:
+            stream = cache["normalized", layer, "ln1"] * cfg.attn_stream_scale
         stream = stream + cache["attn_out", layer]
-        stream = stream + (cache["mlp_out", layer] if ("mlp_out", layer) in cache else 0)
+        if order.rescales and has_mlp:
+            assert torch.allclose(stream, cache["resid_mid", layer], atol=1e-10)
+            norm, scale = ("ln2", cfg.mlp_stream_scale) if order.norms_first else ("ln1", 1.0)
+            stream = cache["normalized", layer, norm] * scale
+        for each in ("mlp_out", "layer_out"):
+            stream = stream + (cache[each, layer] if (each, layer) in cache else 0)
+        stream = stream * getattr(model.blocks[layer], "scalar", 1)
         assert torch.allclose(stream, cache["resid_post", layer], atol=1e-10)
+        if order.rescales and not order.norms_first and cfg.norm != "none":
+            stream = cache["normalized", layer, "ln2" if has_mlp else "ln1"]
 
 
 @EVERY

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +119,11 @@ def encoder_decoder_error(pair: Pair, side: str) -> float:
 
 def every_pair(folder: Path) -> Iterator[tuple[Pair, Any]]:
     """All cases, one at a time, each with the function that measures its error."""
+    places = (folder / str(place) for place in count())
     for name, case in DECODERS.items():
-        yield make_pair(name, case, hf_model(case), folder / str(len(list(folder.iterdir())))), decoder_error
+        yield make_pair(name, case, hf_model(case), next(places)), decoder_error
     for name, case in ENCODERS.items():
         for head in (True, False):
-            theirs = cases_encoders.hf_encoder(case, head)
-            yield make_pair(name, case, theirs, folder / str(len(list(folder.iterdir())))), encoder_error
+            yield make_pair(name, case, cases_encoders.hf_encoder(case, head), next(places)), encoder_error
     for name, case in ENCODER_DECODERS.items():
-        theirs = cases_seq2seq.hf_seq2seq(case)
-        yield make_pair(name, case, theirs, folder / str(len(list(folder.iterdir())))), encoder_decoder_error
+        yield make_pair(name, case, cases_seq2seq.hf_seq2seq(case), next(places)), encoder_decoder_error
